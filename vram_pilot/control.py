@@ -1,0 +1,293 @@
+"""One way for control: a request from UI, API or autopilot is carried out on the sampling thread at the next step boundary, or,
+when the host is idle, under the host's own queue. No other thread touches a weight.
+
+Precedence for a job: what the job itself carries, then the standing mode. A change in mid-job with scope "job" lasts to that job's
+end; with scope "standing" it is the standing mode from then on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from vram_pilot.errors import ActivationError, RefusedError, UsageError, VramPilotError
+from vram_pilot.guard import ActivationGuard
+from vram_pilot.hosts.base import Host, JobInfo, StepInfo
+from vram_pilot.modes.base import Mode, ModeReport
+from vram_pilot.modes.registry import MODES
+from vram_pilot.session.records import ModeChanged, Note
+from vram_pilot.session.timeline import Timeline
+from vram_pilot.settings import SCOPES, ModeRequest, check_built
+from vram_pilot.streaming.bank import WeightBank
+
+log = logging.getLogger(__name__)
+
+AS_LAUNCHED = ModeRequest()
+
+
+@dataclass(frozen=True)
+class ModeAnswer:
+    """What became of a request. applies: "now" (in force), "next_step" (at the running job's next step boundary), "next_job".
+    refusal: why it was not taken, None when it was."""
+
+    requested: ModeRequest
+    effective: ModeRequest
+    applies: str
+    refusal: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "requested": self.requested.to_json(),
+            "effective": self.effective.to_json(),
+            "applies": self.applies,
+            "refusal": self.refusal,
+        }
+
+
+class Controller:
+    """Holds the standing mode, the mode in force, and the request that waits. A `HostListener` beside its public methods."""
+
+    def __init__(self, host: Host, timeline: Timeline, state_dir: Path, *, pinned_share: float = 0.5) -> None:
+        self.host = host
+        self.timeline = timeline
+        self.bank = WeightBank(pinned_share=pinned_share)
+        self._guard = ActivationGuard(state_dir)
+        self._modes: dict[str, Mode] = {mode.name: mode for mode in MODES}
+        self._lock = threading.RLock()  # guards the requests below, never held while weights move
+        self._standing = AS_LAUNCHED
+        self._job: ModeRequest | None = None  # what the running job asked for, by itself or in mid-job
+        self._in_job = False
+        self._effective = AS_LAUNCHED
+        self._model_known = False  # False: the mode in force must be entered again before the next call
+        self._refusal: str | None = None
+        self._session_id: str | None = None
+        self._step: int | None = None
+
+    # ------------------------------------------------------------------------------------------------ any thread
+
+    def request(self, request: ModeRequest, scope: str | None = None, reason: str = "asked for") -> ModeAnswer:
+        """Asks for a mode. scope "job": until the running job's end; "standing": from now on; None: "job" while one runs.
+
+        Carried out before it returns when the host is idle; otherwise at the next step boundary.
+        Raises UsageError, RefusedError or ActivationError, and then the mode in force has not changed.
+        """
+        check_built(request)
+        if scope is not None and scope not in SCOPES:
+            raise UsageError("scope has a value that is not allowed", found=scope, do="Use one of: " + ", ".join(SCOPES) + ".")
+        self._check(request)
+        with self._lock:
+            in_job = self._in_job
+            if scope == "job" and not in_job:
+                raise RefusedError("No job is running", do='Use the scope "standing", or send the mode with the job itself.')
+            before = self._standing
+            if scope == "standing" or not in_job:
+                self._standing, self._job = request, None
+            else:
+                self._job = request
+        if in_job:
+            return ModeAnswer(request, self._effective, "now" if self._effective == request else "next_step")
+        failures: list[VramPilotError] = []
+        if self.host.run_when_idle(lambda: self._try(request, reason, failures)) and failures:
+            with self._lock:
+                self._standing = before
+            raise failures[0]
+        return ModeAnswer(request, self._effective, "now" if self._effective == request else "next_job")
+
+    def _try(self, request: ModeRequest, reason: str, failures: list[VramPilotError]) -> None:
+        try:
+            self._apply(request, reason)
+        except VramPilotError as error:
+            failures.append(error)
+
+    def standing(self) -> ModeRequest:
+        with self._lock:
+            return self._standing
+
+    def effective(self) -> ModeRequest:
+        return self._effective
+
+    def report(self) -> ModeReport:
+        """Figures of the mode in force; cheap, takes no lock that a job holds."""
+        return self._modes[self._effective.mode].report(self.bank)
+
+    def state(self) -> dict[str, object]:
+        """For GET state: what is asked for, what is in force, and why they differ."""
+        report = self.report()
+        with self._lock:
+            return {
+                "standing": self._standing.to_json(),
+                "requested": self._wanted().to_json(),
+                "effective": self._effective.to_json(),
+                "in_job": self._in_job,
+                "refusal": self._refusal,
+                "resident_bytes": report.resident_bytes,
+                "slot_bytes": report.slot_bytes,
+                "streamed_bytes": report.streamed_bytes,
+                "pinned_bytes": report.pinned_bytes,
+                "pageable_bytes": report.pageable_bytes,
+                "notes": list(report.notes),
+            }
+
+    def start(self, standing: ModeRequest) -> None:
+        """Sets the standing mode at start; a crash during an activation makes it as-launched, with a note that says why."""
+        crashed = self._guard.crashed_in()
+        if crashed is not None:
+            self._note(
+                f"The last start ended while {crashed} was being entered, so this one begins as launched. "
+                "Choose a mode again to try it once more."
+            )
+            self._guard.clear()
+            standing = AS_LAUNCHED
+        with self._lock:
+            self._standing = standing
+
+    def stop(self) -> None:
+        """Puts everything back as it was launched, under the host's queue, or at once when the host does not answer."""
+        if self._effective != AS_LAUNCHED:
+            if not self.host.run_when_idle(lambda: self._apply(AS_LAUNCHED, "stopped")):
+                with self._lock:
+                    self._standing, self._job = AS_LAUNCHED, None
+
+    # ------------------------------------------------------------------------------------------------ sampling thread
+
+    def bind_session(self, session_id: str | None) -> None:
+        """The id that mode changes are recorded under from now on."""
+        self._session_id = session_id
+
+    def job_started(self, job: JobInfo) -> None:
+        with self._lock:
+            if self._in_job:
+                return
+            self._in_job = True
+            self._job = job.mode
+            self._step = None
+            self._refusal = None
+        self._apply_or_note("job")
+
+    def phase_started(self, name: str) -> None:
+        self._reenter_if_changed()
+        self.bank.phase_started(name)
+
+    def step_started(self, step: StepInfo) -> None:
+        self._step = step.index
+        self._apply_or_note("asked for in mid-job")
+
+    def call_started(self) -> None:
+        self._reenter_if_changed()
+
+    def job_finished(self, status: str, error: str | None = None) -> None:
+        with self._lock:
+            self._in_job = False
+            self._job = None
+            self._step = None
+        if status in ("oom", "error"):
+            self.bank.settle()
+        self._apply_or_note("job ended")
+
+    def model_changing(self) -> None:
+        """The host moves or rewrites weights as a whole: everything goes back to as-launched, home copies are dropped."""
+        if self._effective.mode != "as-launched" or self.bank.holds_anything():
+            self._leave()
+            self._modes["as-launched"].activate(self.host, AS_LAUNCHED, self.bank)
+        with self._lock:
+            self._effective, self._model_known = AS_LAUNCHED, False
+
+    def model_changed(self) -> None:
+        self._model_known = False
+
+    # ------------------------------------------------------------------------------------------------ inside
+
+    def _wanted(self) -> ModeRequest:
+        return self._job if self._job is not None else self._standing
+
+    def _check(self, request: ModeRequest) -> None:
+        refusal = self._modes[request.mode].check(self.host, request)
+        if refusal is not None:
+            raise RefusedError(f"{request.mode} cannot be used: {refusal.reason}", do=refusal.do)
+
+    def _apply_or_note(self, reason: str) -> None:
+        """Brings the wanted mode into force; a refusal or a failure is recorded and the job goes on in the mode in force."""
+        with self._lock:
+            wanted = self._wanted()
+        if wanted == self._effective and self._model_known:
+            return
+        try:
+            self._apply(wanted, reason)
+        except VramPilotError as error:
+            with self._lock:
+                self._refusal = str(error)
+                if self._job is not None:
+                    self._job = self._effective
+                else:
+                    self._standing = self._effective
+            self._note(f"{wanted.mode} was not entered, {self._effective.mode} stays in force: {error}")
+
+    def _reenter_if_changed(self) -> None:
+        if not self._model_known:
+            self._apply_or_note("model changed")
+
+    def _apply(self, request: ModeRequest, reason: str) -> None:
+        """Switches from the mode in force to `request`. On failure the mode in force is entered again, then as-launched."""
+        before, start = self._effective, time.monotonic()
+        if request == before and self._model_known:
+            return
+        if self.host.model() is None:
+            with self._lock:
+                self._effective, self._refusal = AS_LAUNCHED, "no model is loaded: the mode is applied when one is"
+            return
+        self._check(request)
+        if request.mode == "as-launched" and before.mode == "as-launched" and not self.bank.holds_anything():
+            self._model_known = True
+            return
+        with self._guard.entering(request.mode):
+            self._leave()
+            try:
+                self._modes[request.mode].activate(self.host, request, self.bank)
+            except Exception as error:  # the gate for anything that a host or torch throws while weights move
+                log.exception("VRAM Pilot: entering %s failed", request.mode)
+                self._record(before, request, reason, failed=True, start=start)
+                self._return_to(before)
+                raise ActivationError(
+                    f"{request.mode} could not be entered", found=f"{type(error).__name__}: {error}",
+                    do=f"{self._effective.mode} is in force instead.",
+                ) from error
+        with self._lock:
+            self._effective = request
+            self._refusal = None
+            self._model_known = True
+        if request != before:
+            self._record(before, request, reason, failed=False, start=start)
+
+    def _leave(self) -> None:
+        self._modes[self._effective.mode].deactivate(self.host, self.bank)
+
+    def _return_to(self, before: ModeRequest) -> None:
+        """Enters `before` again after a failure; when that fails too, as-launched; when that fails, stops the job."""
+        for fallback in dict.fromkeys((before, AS_LAUNCHED)):
+            try:
+                self._modes[fallback.mode].activate(self.host, fallback, self.bank)
+            except Exception:
+                log.exception("VRAM Pilot: going back to %s failed", fallback.mode)
+                continue
+            with self._lock:
+                self._effective, self._model_known = fallback, True
+            return
+        with self._lock:
+            self._effective, self._model_known = AS_LAUNCHED, False
+        self._note("No mode could be entered any more: the job is stopped so that no wrong image is made. Load the model again.")
+        self.host.interrupt()
+
+    def _record(self, before: ModeRequest, after: ModeRequest, reason: str, *, failed: bool, start: float) -> None:
+        now = time.monotonic()
+        self.timeline.append(
+            ModeChanged(
+                now, self._session_id, self._step, before.infotext(), after.infotext(), reason, failed, now - start
+            )
+        )
+
+    def _note(self, text: str) -> None:
+        log.warning("VRAM Pilot: %s", text)
+        self.timeline.append(Note(time.monotonic(), self._session_id, text))

@@ -1,0 +1,73 @@
+"""Remembers on disk that a mode is being entered, so that a start after a crash in there can do without it. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+
+class ActivationGuard:
+    """One marker file in the state folder. A folder that cannot be written costs the protection, never the activation."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._marker = state_dir / f"entering-{os.getpid()}.json"
+        self._folder = state_dir
+
+    @contextlib.contextmanager
+    def entering(self, mode: str) -> Iterator[None]:
+        """Marks `mode` as being entered while the block runs. The marker survives only when the process dies inside."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._marker.write_text(json.dumps({"mode": mode, "pid": os.getpid()}), encoding="utf-8")
+        except OSError as error:
+            log.debug("VRAM Pilot: no crash protection, %s", error)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                self._marker.unlink()
+
+    def crashed_in(self) -> str | None:
+        """The mode that a dead process was entering, None when none was."""
+        for marker in self._markers():
+            try:
+                found = json.loads(marker.read_text(encoding="utf-8"))
+                mode, pid = str(found["mode"]), int(found["pid"])
+            except (OSError, ValueError, KeyError, TypeError):
+                return "a mode"
+            if pid == os.getpid() or not _alive(pid):
+                return mode
+        return None
+
+    def clear(self) -> None:
+        """Forgets every crash of a dead process."""
+        for marker in self._markers():
+            with contextlib.suppress(OSError):
+                marker.unlink()
+
+    def _markers(self) -> list[Path]:
+        return sorted(self._folder.glob("entering-*.json")) if self._folder.is_dir() else []
+
+
+def _alive(pid: int) -> bool:
+    if os.name == "nt":  # os.kill would end the process there
+        import ctypes
+
+        kernel = ctypes.windll.kernel32  # type: ignore[attr-defined]
+        handle = kernel.OpenProcess(0x1000, False, pid)
+        if handle:
+            kernel.CloseHandle(handle)
+        return bool(handle)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,91 @@
+"""Host memory for weights: page-locked where that is possible and within the allowed share of RAM, ordinary memory otherwise.
+
+torch's own pinned allocator rounds each block up to a power of two, which would waste up to half of the RAM that weights take, so
+exact buffers are registered with the driver instead (cudaHostRegister).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+
+import torch
+
+from vram_pilot.machine import total_ram_bytes
+
+log = logging.getLogger(__name__)
+
+PAGE = 4096
+
+
+class HostBuffer:
+    """flat: uint8 on the CPU, shape (size,); pinned: page-locked. Whoever drops it has drained every copy from and to it."""
+
+    def __init__(self, flat: torch.Tensor, *, pinned: bool) -> None:
+        self.flat = flat
+        self.pinned = pinned
+
+
+class HostMemory:
+    """Hands out host buffers and counts them. share: the part of the RAM that may be page-locked, 0 to 1. Any thread."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self.pinned_bytes = 0
+        self.pageable_bytes = 0
+        self.note: str | None = None
+        self._lock = threading.Lock()
+        total = total_ram_bytes()
+        self._limit = None if total is None else int(total * share)
+
+    def allocate(self, size_bytes: int, device: torch.device) -> HostBuffer:
+        """A buffer of `size_bytes`, page-locked for `device` when that is a CUDA device and the share allows it."""
+        room = (max(size_bytes, 1) + PAGE - 1) // PAGE * PAGE
+        whole = torch.empty(room + PAGE, dtype=torch.uint8, device="cpu")
+        start = -whole.data_ptr() % PAGE  # pages of its own: a page can be registered only once
+        address = whole.data_ptr() + start
+        pinned = device.type == "cuda" and self._reserve(room) and self._register(address, room)
+        buffer = HostBuffer(whole[start : start + size_bytes], pinned=pinned)
+        if pinned:
+            weakref.finalize(buffer, self._unregister, address, room, whole)
+        else:
+            self._count(0, room)
+            weakref.finalize(buffer, self._count, 0, -room)
+        return buffer
+
+    def _reserve(self, room: int) -> bool:
+        with self._lock:
+            if self._limit is not None and self.pinned_bytes + room > self._limit:
+                self.note = (
+                    f"Pinned memory has reached its share of the RAM ({self.share:.0%}): further weights are kept in ordinary "
+                    "memory, which copies several times slower."
+                )
+                return False
+            self.pinned_bytes += room
+            return True
+
+    def _register(self, address: int, room: int) -> bool:
+        try:
+            code = int(torch.cuda.cudart().cudaHostRegister(address, room, 0))
+            reason = f"CUDA error {code}"
+        except (RuntimeError, AttributeError, TypeError) as error:
+            code, reason = -1, str(error)
+        if code != 0:
+            self._count(-room, 0)
+            self.note = f"The system refuses to pin memory ({reason}): weights are kept in ordinary memory, which copies slower."
+            return False
+        return True
+
+    def _unregister(self, address: int, room: int, whole: torch.Tensor) -> None:
+        """`whole` is a parameter so that the memory outlives its registration."""
+        self._count(-room, 0)
+        try:
+            torch.cuda.cudart().cudaHostUnregister(address)
+        except (RuntimeError, AttributeError, TypeError):
+            log.debug("VRAM Pilot: a pinned buffer could not be released", exc_info=True)
+
+    def _count(self, pinned_bytes: int, pageable_bytes: int) -> None:
+        with self._lock:
+            self.pinned_bytes += pinned_bytes
+            self.pageable_bytes += pageable_bytes
