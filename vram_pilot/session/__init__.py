@@ -1,0 +1,1 @@
+"""What is recorded of a job, and how it is kept. Standard library only."""

@@ -1,0 +1,270 @@
+"""Puts the boundaries of one job together into phases, steps and a session. Standard library only; knows no clock and no host.
+
+The boundaries come in order, each with its time. Between two of them lies one phase at most and one step at most, so the phases
+cover the whole job without a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vram_pilot.session.privacy import base_name, redact
+from vram_pilot.session.records import ModeChanged, Note, PhaseFinished, Sample, StepFinished
+from vram_pilot.session.samples import SampleColumns
+from vram_pilot.session.stats import largest, percentile, rate
+from vram_pilot.units import MIB
+
+SCHEMA = "vram-pilot/session/1"
+STATUSES = ("running", "ok", "interrupted", "oom", "error", "aborted")
+#: Steps, and as many phases, mode changes and notes, kept of one job. What comes later is counted, not kept.
+MAX_KEPT = 20_000
+
+_REQUEST_KEYS = ("width", "height", "batch_size", "n_iter", "steps", "sampler", "cfg_scale", "hires")
+_HIRES_KEYS = ("width", "height", "steps", "scale")
+_SETTING_KEYS = ("dtype", "attention", "accelerate", "budget_bytes", "allocator")
+_GPU_KEYS = ("uuid", "name", "nvml_index", "cuda_index", "total_bytes")
+
+
+@dataclass(frozen=True)
+class StepKey:
+    """Which step begins: its index within its pass, the pass, and the batch within the job."""
+
+    index: int
+    pass_name: str
+    image: int
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """A point between two pieces of work. kind: "start", "phase", "step" or "end"; host_s: monotonic seconds at which the
+    host was there; the rest describes what ends here: forwards of the denoiser, bytes held, bytes streamed."""
+
+    kind: str
+    host_s: float
+    phase: str | None = None
+    step: StepKey | None = None
+    calls: int = 0
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    streamed_bytes: int | None = None
+
+
+@dataclass
+class Header:
+    """What is known of a job without timing it. Values are filled in as they become known."""
+
+    session_id: str
+    started_at: str
+    request: dict[str, Any] = field(default_factory=dict)
+    identity: dict[str, Any] = field(default_factory=dict)
+    requested: dict[str, Any] | None = None
+    effective: dict[str, Any] | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+
+    def raise_peaks(self, allocated: int | None, reserved: int | None) -> None:
+        self.peak_allocated_bytes = largest(self.peak_allocated_bytes, allocated)
+        self.peak_reserved_bytes = largest(self.peak_reserved_bytes, reserved)
+
+
+class SessionBuilder:
+    """Not thread-safe: the recorder's lock guards it."""
+
+    def __init__(self, header: Header, start_host_s: float) -> None:
+        self.header = header
+        self.start_host_s = start_host_s
+        self._phases: list[dict[str, Any]] = []
+        self._steps: list[dict[str, Any]] = []
+        self._history: list[dict[str, Any]] = []
+        self._notes: list[dict[str, Any]] = []
+        self._samples = SampleColumns()
+        self._phase: tuple[str, float] | None = None
+        self._step: tuple[StepKey, float] | None = None
+        self._measured = True  # the boundary before was timed by the clock, not guessed from the host's
+        self._step_count = 0
+        self._timed_count = 0
+        self._timed_s = 0.0
+        self._streamed: int | None = None
+        self._truncated = False
+        self._duration_s: float | None = None
+
+    def boundary(self, boundary: Boundary, t_s: float, measured: bool) -> list[PhaseFinished | StepFinished]:
+        """Ends what `boundary` ends and begins what it begins. t_s: seconds since the job's start; measured: False when the
+        clock could not say and the host's time stands in, which is good enough for a place but not for a step's duration."""
+        ended: list[PhaseFinished | StepFinished] = []
+        if self._step is not None:
+            ended.append(self._end_step(*self._step, boundary, t_s, measured and self._measured))
+        if self._phase is not None and boundary.kind != "step":
+            ended.append(self._end_phase(*self._phase, t_s))
+        self._measured = measured
+        self._step = None if boundary.step is None else (boundary.step, t_s)
+        if boundary.kind != "step":
+            self._phase = None if boundary.phase is None else (boundary.phase, t_s)
+        if boundary.kind == "end":
+            self._duration_s = t_s
+        return ended
+
+    def event(self, record: ModeChanged | Note, t_s: float) -> None:
+        """A switch or a note at `t_s` seconds since the job's start."""
+        if isinstance(record, Note):
+            self._keep(self._notes, {"t_s": t_s, "text": redact(record.text)})
+            return
+        self._keep(
+            self._history,
+            {
+                "t_s": t_s,
+                "step": record.step,
+                "from": record.from_mode,
+                "to": record.to_mode,
+                "reason": redact(record.reason),
+                "failed": record.failed,
+                "duration_s": record.duration_s,
+            },
+        )
+
+    def sample(self, record: Sample) -> None:
+        self._samples.add(record.t_s - self.start_host_s, record.values)
+
+    def session(self, status: str, error: str | None = None) -> dict[str, Any]:
+        """The session as JSON, see docs/session.schema.json. The answer is the caller's own."""
+        header, identity = self.header, self.header.identity
+        return {
+            "schema": SCHEMA,
+            "id": header.session_id,
+            "status": status,
+            "error": None if error is None else redact(error),
+            "truncated": self._truncated,
+            "started_at": header.started_at,
+            "host": _texts(identity.get("host")),
+            "software": _texts(identity.get("software")),
+            "gpus": [_only(gpu, _GPU_KEYS) for gpu in identity.get("gpus") or ()],
+            "model": _model(identity.get("model")),
+            "request": request_json(header.request),
+            "mode": {"requested": header.requested, "effective": header.effective, "history": list(self._history)},
+            "settings": self._settings(),
+            "prediction": {"peak_bytes": None, "error_ratio": None},
+            "phases": list(self._phases),
+            "steps": list(self._steps),
+            "samples": self._samples.to_json(),
+            "heatmap": None,
+            "recoveries": [],
+            "findings": [],
+            "notes": list(self._notes),
+            "summary": self._summary(status),
+        }
+
+    def _end_step(self, key: StepKey, start_s: float, boundary: Boundary, t_s: float, measured: bool) -> StepFinished:
+        duration_s = max(t_s - start_s, 0.0) if measured else None
+        self._count(duration_s, boundary.streamed_bytes)
+        step = {
+            "index": key.index,
+            "pass": key.pass_name,
+            "image": key.image,
+            "calls": boundary.calls,
+            "start_s": start_s,
+            "duration_s": duration_s,
+            "allocated_bytes": boundary.allocated_bytes,
+            "reserved_bytes": boundary.reserved_bytes,
+            "streamed_bytes": boundary.streamed_bytes,
+        }
+        self._keep(self._steps, step)
+        return StepFinished(
+            self.start_host_s + t_s,
+            self.header.session_id,
+            key.index,
+            key.pass_name,
+            key.image,
+            boundary.calls,
+            self.start_host_s + start_s,
+            duration_s,
+            boundary.allocated_bytes,
+            boundary.reserved_bytes,
+            boundary.streamed_bytes,
+        )
+
+    def _end_phase(self, name: str, start_s: float, t_s: float) -> PhaseFinished:
+        duration_s = max(t_s - start_s, 0.0)
+        self._keep(self._phases, {"name": name, "start_s": start_s, "duration_s": duration_s})
+        zero = self.start_host_s
+        return PhaseFinished(zero + t_s, self.header.session_id, name, zero + start_s, duration_s)
+
+    def _count(self, duration_s: float | None, streamed_bytes: int | None) -> None:
+        self._step_count += 1
+        if duration_s is not None:
+            self._timed_count += 1
+            self._timed_s += duration_s
+        if streamed_bytes is not None:
+            self._streamed = (self._streamed or 0) + streamed_bytes
+
+    def _keep(self, kept: list[dict[str, Any]], entry: dict[str, Any]) -> None:
+        if len(kept) < MAX_KEPT:
+            kept.append(entry)
+        else:
+            self._truncated = True
+
+    def _settings(self) -> dict[str, Any]:
+        """The identity's settings, and what the mode in force says where they are silent."""
+        settings = _only(self.header.identity.get("settings"), _SETTING_KEYS)
+        effective = self.header.effective or {}
+        if settings["accelerate"] is None:
+            settings["accelerate"] = effective.get("accelerate")
+        if settings["budget_bytes"] is None and effective.get("budget_mib") is not None:
+            settings["budget_bytes"] = effective["budget_mib"] * MIB
+        return settings
+
+    def _summary(self, status: str) -> dict[str, Any]:
+        durations = [step["duration_s"] for step in self._steps if step["duration_s"] is not None]
+        images = _images(self.header.request) if status == "ok" else None
+        return {
+            "duration_s": self._duration_s,
+            "step_count": self._step_count,
+            "image_count": images,
+            "steps_per_s": rate(self._timed_count or None, self._timed_s),
+            "images_per_s": rate(images, self._duration_s),
+            "step_p50_s": percentile(durations, 0.50),
+            "step_p95_s": percentile(durations, 0.95),
+            "peak_allocated_bytes": self.header.peak_allocated_bytes,
+            "peak_reserved_bytes": self.header.peak_reserved_bytes,
+            "peak_device_bytes": None,
+            "streamed_bytes": self._streamed,
+            "energy_j": None,
+            "joules_per_image": None,
+            "copy_gib_per_s": None,
+            "overlap_ratio": None,
+            "resident_ratio": None,
+        }
+
+
+def request_json(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Only the keys that are recorded: whatever else an adapter passes, a prompt above all, stays out."""
+    known = _only(request, _REQUEST_KEYS)
+    known["hires"] = _only(known["hires"], _HIRES_KEYS) if isinstance(known["hires"], Mapping) else None
+    return known
+
+
+def _only(source: object, keys: tuple[str, ...]) -> dict[str, Any]:
+    values = source if isinstance(source, Mapping) else {}
+    return {key: values.get(key) for key in keys}
+
+
+def _texts(source: object) -> dict[str, str | None] | None:
+    """A mapping of names to short texts, free of folders; None for anything else."""
+    if not isinstance(source, Mapping):
+        return None
+    return {str(key): None if value is None else redact(str(value)) for key, value in source.items()}
+
+
+def _model(source: object) -> dict[str, Any] | None:
+    if not isinstance(source, Mapping):
+        return None
+    model = _only(source, ("family", "name", "hash"))
+    if model["name"] is not None:
+        model["name"] = base_name(str(model["name"]))
+    return model
+
+
+def _images(request: Mapping[str, Any]) -> int | None:
+    batch_size, n_iter = request.get("batch_size"), request.get("n_iter")
+    return batch_size * n_iter if isinstance(batch_size, int) and isinstance(n_iter, int) else None

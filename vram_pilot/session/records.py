@@ -1,0 +1,95 @@
+"""The records of the timeline. Frozen; times in seconds of one monotonic clock; missing is None. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class JobStarted:
+    """t_s: monotonic seconds; started_at: UTC ISO 8601; request: see docs/session.schema.json, no prompt in it."""
+
+    t_s: float
+    session_id: str
+    started_at: str
+    request: dict[str, Any] = field(default_factory=dict)
+    mode: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class PhaseFinished:
+    """name: one of hosts.base.PHASES; start_s: monotonic seconds."""
+
+    t_s: float
+    session_id: str
+    name: str
+    start_s: float
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class StepFinished:
+    """One sampler iteration. index: from 0 within its pass; calls: denoiser forwards; bytes: at the step's end."""
+
+    t_s: float
+    session_id: str
+    index: int
+    pass_name: str
+    image: int
+    calls: int
+    start_s: float
+    duration_s: float | None
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    streamed_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class ModeChanged:
+    """A switch that was carried out, or (failed True) tried and undone. step: None between jobs."""
+
+    t_s: float
+    session_id: str | None
+    step: int | None
+    from_mode: str
+    to_mode: str
+    reason: str
+    failed: bool = False
+    duration_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something a user should know: a fallback, a refusal, a part that is off."""
+
+    t_s: float
+    session_id: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One reading of the instruments. values: metric name (docs/metrics.md) to value; unsupported is None."""
+
+    t_s: float
+    values: dict[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JobFinished:
+    """status: ok, interrupted, oom, error."""
+
+    t_s: float
+    session_id: str
+    status: str
+    error: str | None = None
+
+
+Record = JobStarted | PhaseFinished | StepFinished | ModeChanged | Note | Sample | JobFinished
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """A mapping with "type" (the class name) and the record's fields."""
+    return {"type": type(record).__name__, **asdict(record)}

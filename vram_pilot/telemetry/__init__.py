@@ -1,0 +1,1 @@
+"""The instruments: what is read of the device, the allocator and the process."""
