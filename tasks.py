@@ -163,7 +163,7 @@ def forget_half_installed(environment: Path) -> None:
 def pip(generation: str, *arguments: str) -> None:
     command = [str(python_of(generation)), "-m", "pip", "install", "--disable-pip-version-check", *arguments]
     say(f"pip install {' '.join(arguments)}")
-    if subprocess.run([*command, "--quiet"], cwd=ROOT).returncode != 0:
+    if subprocess.run(command if sys.stdout.isatty() else [*command, "--quiet"], cwd=ROOT).returncode != 0:
         raise TaskError(
             f"Setting up .venv/{generation} failed in: pip install {' '.join(arguments)}. "
             "pip's own message is above. Run the same command again: it goes on where it stopped."
