@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vram_pilot.session.plain import plain
 from vram_pilot.session.privacy import base_name, redact
 from vram_pilot.session.records import ModeChanged, Note, PhaseFinished, Sample, StepFinished
 from vram_pilot.session.samples import SampleColumns
@@ -24,7 +25,7 @@ MAX_KEPT = 20_000
 _REQUEST_KEYS = ("width", "height", "batch_size", "n_iter", "steps", "sampler", "cfg_scale", "hires")
 _HIRES_KEYS = ("width", "height", "steps", "scale")
 _SETTING_KEYS = ("dtype", "attention", "accelerate", "budget_bytes", "allocator")
-_GPU_KEYS = ("uuid", "name", "nvml_index", "cuda_index", "total_bytes")
+_GPU_KEYS = ("uuid", "name", "nvml_index", "cuda_index", "total_bytes", "compute_capability")
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class SessionBuilder:
     def session(self, status: str, error: str | None = None) -> dict[str, Any]:
         """The session as JSON, see docs/session.schema.json. The answer is the caller's own."""
         header, identity = self.header, self.header.identity
-        return {
+        session = {
             "schema": SCHEMA,
             "id": header.session_id,
             "status": status,
@@ -154,6 +155,7 @@ class SessionBuilder:
             "notes": list(self._notes),
             "summary": self._summary(status),
         }
+        return {key: plain(value) for key, value in session.items()}
 
     def _end_step(self, key: StepKey, start_s: float, boundary: Boundary, t_s: float, measured: bool) -> StepFinished:
         duration_s = max(t_s - start_s, 0.0) if measured else None
