@@ -60,9 +60,12 @@ class Controller:
         self._standing = AS_LAUNCHED
         self._job: ModeRequest | None = None  # what the running job asked for, by itself or in mid-job
         self._in_job = False
+        self._idle = threading.Event()
+        self._idle.set()
         self._effective = AS_LAUNCHED
         self._model_known = False  # False: the mode in force must be entered again before the next call
         self._refusal: str | None = None
+        self._job_modes: list[ModeRequest] = []  # in force during the running or last job, in order
         self._session_id: str | None = None
         self._step: int | None = None
 
@@ -109,6 +112,22 @@ class Controller:
     def effective(self) -> ModeRequest:
         return self._effective
 
+    def job_modes(self) -> tuple[ModeRequest, ...]:
+        """The modes that were in force during the running job, or the last one, in their order."""
+        with self._lock:
+            return tuple(self._job_modes)
+
+    def refusal(self) -> str | None:
+        """Why what was asked for is not in force, None when it is."""
+        with self._lock:
+            return self._refusal
+
+    def refuse(self, text: str) -> None:
+        """Records a request that came to nothing before it reached `request` (malformed arguments of a job)."""
+        with self._lock:
+            self._refusal = text
+        self._note(text)
+
     def report(self) -> ModeReport:
         """Figures of the mode in force; cheap, takes no lock that a job holds."""
         return self._modes[self._effective.mode].report(self.bank)
@@ -144,12 +163,19 @@ class Controller:
         with self._lock:
             self._standing = standing
 
-    def stop(self) -> None:
-        """Puts everything back as it was launched, under the host's queue, or at once when the host does not answer."""
-        if self._effective != AS_LAUNCHED:
-            if not self.host.run_when_idle(lambda: self._apply(AS_LAUNCHED, "stopped")):
-                with self._lock:
-                    self._standing, self._job = AS_LAUNCHED, None
+    def stop(self, timeout_s: float = 10.0) -> bool:
+        """Puts everything back as it was launched, under the host's queue; waits for a running job's end.
+
+        False when the job did not end in time: it goes back at its next step boundary, if it is still listened to.
+        """
+        with self._lock:
+            self._standing, self._job = AS_LAUNCHED, None
+        deadline = time.monotonic() + timeout_s
+        while not self.host.run_when_idle(lambda: self._apply_or_note("stopped")):
+            if not self._idle.wait(deadline - time.monotonic()) or time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)  # the job has ended, and its thread is about to let the queue go
+        return True
 
     # ------------------------------------------------------------------------------------------------ sampling thread
 
@@ -162,10 +188,15 @@ class Controller:
             if self._in_job:
                 return
             self._in_job = True
+            self._idle.clear()
             self._job = job.mode
             self._step = None
             self._refusal = None
+            self._job_modes = []
         self._apply_or_note("job")
+        with self._lock:
+            if not self._job_modes:
+                self._job_modes.append(self._effective)
 
     def phase_started(self, name: str) -> None:
         self._reenter_if_changed()
@@ -186,6 +217,7 @@ class Controller:
         if status in ("oom", "error"):
             self.bank.settle()
         self._apply_or_note("job ended")
+        self._idle.set()
 
     def model_changing(self) -> None:
         """The host moves or rewrites weights as a whole: everything goes back to as-launched, home copies are dropped."""
@@ -258,6 +290,8 @@ class Controller:
             self._effective = request
             self._refusal = None
             self._model_known = True
+            if self._in_job:
+                self._job_modes.append(request)
         if request != before:
             self._record(before, request, reason, failed=False, start=start)
 

@@ -47,6 +47,7 @@ class Setting:
     kind: str
     default: Any
     choices: tuple[str, ...] = ()
+    built: tuple[str, ...] = ()  # those of the choices that this version carries out; () means all
     minimum: float | None = None
     maximum: float | None = None
     nullable: bool = False
@@ -81,13 +82,13 @@ class Setting:
 
     def _allowed(self) -> str:
         if self.kind == "choice":
-            text = "Use one of: " + ", ".join(self.choices)
+            text = "Use one of: " + ", ".join(self.built or self.choices)
         elif self.kind == "bool":
             text = "Use true or false"
         else:
             what = "a whole number" if self.kind == "int" else "a number"
-            low = "" if self.minimum is None else f" from {self.minimum:g}"
-            high = "" if self.maximum is None else f" to {self.maximum:g}"
+            low = "" if self.minimum is None else f" from {self.minimum}"
+            high = "" if self.maximum is None else f" to {self.maximum}"
             text = f"Use {what}{low}{high}"
         return text + (", or leave it empty for the program's choice." if self.nullable else ".")
 
@@ -99,6 +100,7 @@ MODE = Setting(
     "choice",
     "as-launched",
     choices=MODES,
+    built=BUILT_MODES,
     infotext="VRAM mode",
 )
 BUDGET = Setting(
@@ -118,6 +120,7 @@ ACCELERATE = Setting(
     "choice",
     "off",
     choices=ACCELERATES,
+    built=BUILT_ACCELERATES,
 )
 PINNED_SHARE = Setting(
     "pinned_share",
@@ -179,6 +182,24 @@ def parse_mode_request(raw: object, base: ModeRequest | None = None) -> ModeRequ
     request = replace(start, **values)
     check_built(request)
     return request
+
+
+def parse_infotext(text: str) -> ModeRequest:
+    """What `ModeRequest.infotext` wrote; of several modes in one job ("full > lowvram") the last.
+
+    Raises UsageError or RefusedError, so that a pasted parameter can never bring a value that could not be typed.
+    """
+    last = text.rsplit(">", 1)[-1].strip()
+    mode, _, rest = last.partition(",")
+    asked: dict[str, object] = {MODE.key: mode}
+    for part in (part.strip() for part in rest.split(",") if part.strip()):
+        if part in ACCELERATES:
+            asked[ACCELERATE.key] = part
+        elif part.startswith("budget "):
+            asked[BUDGET.key] = part.removeprefix("budget ").removesuffix("MiB").strip()
+        else:
+            raise UsageError("The field 'VRAM mode' cannot be read", found=text)
+    return parse_mode_request(asked)
 
 
 def check_built(request: ModeRequest) -> None:

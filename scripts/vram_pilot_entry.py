@@ -1,0 +1,6 @@
+"""The WebUI's way in. It runs this file again at every Reload UI; the package stays loaded."""
+
+from vram_pilot.hosts.a1111 import entry
+from vram_pilot.hosts.a1111.script import VramPilotScript  # noqa: F401  every Script class in sight is registered
+
+entry.load()

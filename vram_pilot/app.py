@@ -1,0 +1,145 @@
+"""The composition root: what belongs together is put together here, once, and started and stopped as a whole."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from vram_pilot.control import Controller
+from vram_pilot.hosts.base import Host, HostListener, JobInfo, StepInfo
+from vram_pilot.session.recorder import Recorder
+from vram_pilot.session.store import Retention, SessionStore
+from vram_pilot.session.timeline import Timeline
+from vram_pilot.settings import KEEP_SESSIONS, PINNED_SHARE, RECORD, WRITE_INFOTEXT, ModeRequest
+
+log = logging.getLogger(__name__)
+
+
+class App:
+    """One program with one host. `off` (--vram-pilot-off): nothing is heard, recorded or switched; the routes say so.
+
+    state_dir: where sessions and the crash marker are kept. allow_control: whether a caller of the routes may change what holds
+    for everybody.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        state_dir: Path,
+        *,
+        off: bool = False,
+        allow_control: Callable[[], bool] = lambda: True,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        chosen = settings or {}
+        self.host = host
+        self.state_dir = state_dir
+        self.off = off
+        self.timeline = Timeline()
+        self.controller = Controller(
+            host, self.timeline, state_dir, pinned_share=chosen.get(PINNED_SHARE.key, PINNED_SHARE.default)
+        )
+        keep = chosen.get(KEEP_SESSIONS.key, KEEP_SESSIONS.default)
+        self.store = SessionStore(state_dir, retention=Retention(count=keep))
+        self.record = bool(chosen.get(RECORD.key, RECORD.default))
+        self.write_infotext = bool(chosen.get(WRITE_INFOTEXT.key, WRITE_INFOTEXT.default))
+        self.recorder: Recorder | None = None
+        self._allow_control = allow_control
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def remote_control_allowed(self) -> bool:
+        return self._allow_control()
+
+    def start(self, standing: ModeRequest | None = None) -> None:
+        """Begins to listen; standing: the mode to begin with. Does nothing when it listens already or is off."""
+        if self.off or self._unsubscribe is not None:
+            return
+        self.controller.start(standing or self.controller.standing())
+        self.recorder = self._make_recorder()
+        self._unsubscribe = self.host.subscribe(_Events(self))
+
+    def stop(self) -> None:
+        """Puts the host back as it was launched and stops listening. `start` may follow."""
+        if self._unsubscribe is None:
+            return
+        standing = self.controller.standing()
+        if not self.controller.stop():
+            log.warning("VRAM Pilot: a job is still running; it goes back to as-launched at its next step")
+            return
+        self._unsubscribe()
+        self._unsubscribe = None
+        self.store.flush()
+        self.controller.start(standing)
+
+    def infotext(self) -> str | None:
+        """The field "VRAM mode" of an image that is being made: the modes in force, None when nothing of ours was."""
+        modes = self.controller.job_modes()
+        if not self.write_infotext or all(mode.mode == "as-launched" for mode in modes):
+            return None
+        return " > ".join(mode.infotext() for mode in modes)
+
+    def _make_recorder(self) -> Recorder:
+        from vram_pilot.telemetry.allocator import AllocatorPeaks, memory
+        from vram_pilot.telemetry.identity import identity
+        from vram_pilot.telemetry.steps import step_clock
+
+        device = self.host.device()
+        return Recorder(
+            self.timeline,
+            clock=step_clock(device),
+            memory=lambda: memory(device),
+            peaks=AllocatorPeaks(device),
+            mode_state=self.controller.state,
+            identity=lambda: identity(self.host, self.controller),
+            on_started=self.store.begin,
+            on_finished=self.store.finish,
+        )
+
+
+class _Events:
+    """The host's listener: the recorder hears first, so that what happens at a boundary belongs to what begins there."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._controller: HostListener = app.controller
+
+    @property
+    def _recorder(self) -> Recorder | None:
+        return self._app.recorder if self._app.record else None
+
+    def job_started(self, job: JobInfo) -> None:
+        if self._recorder is not None:
+            self._recorder.job_started(job)
+            self._app.controller.bind_session(self._recorder.session_id)
+        self._controller.job_started(job)
+
+    def phase_started(self, name: str) -> None:
+        if self._recorder is not None:
+            self._recorder.phase_started(name)
+        self._controller.phase_started(name)
+
+    def step_started(self, step: StepInfo) -> None:
+        if self._recorder is not None:
+            self._recorder.step_started(step)
+        self._controller.step_started(step)
+
+    def call_started(self) -> None:
+        if self._recorder is not None:
+            self._recorder.call_started()
+        self._controller.call_started()
+
+    def job_finished(self, status: str, error: str | None = None) -> None:
+        try:
+            self._controller.job_finished(status, error)
+        finally:
+            if self._app.recorder is not None:
+                self._app.recorder.job_finished(status, error)
+            self._app.controller.bind_session(None)
+
+    def model_changing(self) -> None:
+        self._controller.model_changing()
+
+    def model_changed(self) -> None:
+        self._controller.model_changed()

@@ -1,0 +1,86 @@
+"""The WebUI's view of us: one always-visible script with the accordion, the infotext field and the job's own arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from modules import scripts
+
+from vram_pilot.errors import VramPilotError
+from vram_pilot.hosts.a1111 import entry
+from vram_pilot.panel import options, view
+from vram_pilot.panel.fields import request_from_fields
+from vram_pilot.settings import MODE, ModeRequest, parse_mode_request
+
+#: Where an X/Y/Z axis leaves its values on the job.
+AXIS_VALUES = "vram_pilot_axis"
+
+
+class VramPilotScript(scripts.Script):
+    """`alwayson_scripts`: {"VRAM Pilot": {"args": [{"mode": "lowvram", "budget_mib": 512}]}}, or the accordion's values in order."""
+
+    def title(self) -> str:
+        return "VRAM Pilot"
+
+    def show(self, is_img2img: bool) -> Any:
+        return scripts.AlwaysVisible if not entry.app().off else False
+
+    def ui(self, is_img2img: bool) -> list[Any]:
+        controls = view.accordion(is_img2img)
+        self.infotext_fields = options.infotext_fields(controls)
+        self.paste_field_names = [MODE.infotext]
+        return controls
+
+    def before_process(self, p: Any, *args: Any) -> None:
+        app = entry.app()
+        mode, refusal = None, None
+        try:
+            mode = job_request(p, args, app.controller.standing())
+        except VramPilotError as error:
+            refusal = f"{error} The job runs in the mode in force."
+        entry.host().jobs.before_process(p, mode)
+        if refusal is not None:
+            app.controller.refuse(refusal)
+
+    def process(self, p: Any, *args: Any) -> None:
+        refusal = entry.app().controller.refusal()
+        if refusal is not None and hasattr(p, "comment"):
+            p.comment(f"VRAM Pilot: {refusal}")
+
+    def before_process_batch(self, p: Any, *args: Any, **kwargs: Any) -> None:
+        entry.host().jobs.before_batch(int(kwargs.get("batch_number", 0)))
+
+    def process_before_every_sampling(self, p: Any, *args: Any, **kwargs: Any) -> None:
+        entry.host().jobs.before_sampling(p)
+
+    def before_hr(self, p: Any, *args: Any) -> None:
+        entry.host().jobs.before_hires()
+
+    def post_sample(self, p: Any, *args: Any) -> None:
+        entry.host().jobs.after_sampling()
+
+    def postprocess_batch(self, p: Any, *args: Any, **kwargs: Any) -> None:
+        text = entry.app().infotext()
+        if text is not None:
+            p.extra_generation_params[MODE.infotext] = text
+        entry.host().jobs.after_batch()
+
+
+def job_request(p: Any, args: tuple[Any, ...], standing: ModeRequest) -> ModeRequest | None:
+    """What this job asks for: an X/Y/Z axis, then the arguments; None when it asks for nothing.
+
+    Raises UsageError or RefusedError.
+    """
+    axis: dict[str, Any] = getattr(p, AXIS_VALUES, {})
+    if args and isinstance(args[0], dict):
+        wanted = {**args[0], **axis}
+    else:
+        asked = request_from_fields(*args[:3]) if args else None
+        if not axis:
+            return asked
+        wanted = {**(asked.to_json() if asked is not None else {}), **axis}
+    if "budget_mib" in wanted and "mode" not in wanted and standing.mode != "lowvram":
+        wanted["mode"] = "lowvram"  # a budget axis alone
+    if axis and wanted.get("mode", standing.mode) != "lowvram":
+        wanted.pop("budget_mib", None)  # a cell whose mode has no budget
+    return parse_mode_request(wanted, standing)
