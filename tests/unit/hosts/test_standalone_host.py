@@ -155,7 +155,16 @@ def test_heun_calls_twice_a_step_but_once_in_the_last(host: StandaloneHost) -> N
     listener = RecordingListener()
     host.subscribe(listener)
     host.generate(small(steps=3, sampler="Heun"))
-    assert [event[0] for event in listener.named("step", "call")] == ["step", "call", "call", "step", "call", "call", "step", "call"]
+    assert [event[0] for event in listener.named("step", "call")] == [
+        "step",
+        "call",
+        "call",
+        "step",
+        "call",
+        "call",
+        "step",
+        "call",
+    ]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
