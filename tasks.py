@@ -328,42 +328,47 @@ def task_test_host(options: argparse.Namespace, extra: list[str]) -> int:
     return run_steps([pytest_step(DEFAULT, "tests/host", *extra)])
 
 
+#: Each task: what carries it out, what its help says, and whether it hands further arguments on.
+TASKS: dict[str, tuple[Callable[[argparse.Namespace, list[str]], int], str, bool]] = {
+    "demo": (task_demo, "the standalone page with the panel; further arguments go to 'vram_pilot serve'", True),
+    "test": (task_test, "all tests; with further arguments only pytest, with those, in .venv/g4", True),
+    "lint": (task_lint, "ruff and mypy", False),
+    "bench": (task_bench, "one script of benchmarks/; further arguments go to it", True),
+    "test-gpu": (task_test_gpu, "the tests that need a CUDA device", True),
+    "test-host": (task_test_host, "the tests that need a real WebUI (WEBUI_DIR)", True),
+    "setup": (task_setup, "only the set-up, of all environments or of the named ones", False),
+}
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="tasks.py", allow_abbrev=False, description="VRAM Pilot's tasks; each does its own set-up."
     )
-    tasks = top.add_subparsers(dest="task", required=True, metavar="TASK")
-
-    def add(name: str, run: Callable[..., int], text: str, extra: bool) -> argparse.ArgumentParser:
-        task = tasks.add_parser(name, help=text, description=text, allow_abbrev=False)
-        task.set_defaults(run=run, takes_extra=extra)
-        return task
-
-    add("demo", task_demo, "the standalone page with the panel; further arguments go to 'vram_pilot serve'", True)
-    test = add("test", task_test, "all tests; with further arguments only pytest, with those, in .venv/g4", True)
-    test.add_argument("--quick", action="store_true", help="without gradio 3, the browser and the slow tests")
-    test.add_argument("--system", action="store_true", help="install Chromium and Node.js with apt-get if missing (as in CI)")
-    lint = add("lint", task_lint, "ruff and mypy", False)
-    lint.add_argument("--fix", action="store_true", help="let ruff mend and format")
-    bench = add("bench", task_bench, "one script of benchmarks/; further arguments go to it", True)
-    bench.add_argument("name", help="the script's name without .py")
-    add("test-gpu", task_test_gpu, "the tests that need a CUDA device", True)
-    add("test-host", task_test_host, "the tests that need a real WebUI (WEBUI_DIR)", True)
-    only = add("setup", task_setup, "only the set-up, of all environments or of the named ones", False)
-    only.add_argument("generation", nargs="*", metavar="|".join(GENERATIONS), help="which environment")
+    commands = top.add_subparsers(dest="task", required=True, metavar="TASK")
+    task = {
+        name: commands.add_parser(name, help=text, description=text, allow_abbrev=False) for name, (_, text, _) in TASKS.items()
+    }
+    task["test"].add_argument("--quick", action="store_true", help="without gradio 3, the browser and the slow tests")
+    task["test"].add_argument(
+        "--system", action="store_true", help="install missing Chromium and Node.js with apt-get, as CI does"
+    )
+    task["lint"].add_argument("--fix", action="store_true", help="let ruff mend and format")
+    task["bench"].add_argument("name", help="the script's name without .py")
+    task["setup"].add_argument("generation", nargs="*", metavar="|".join(GENERATIONS), help="which environment")
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser()
     options, extra = arguments.parse_known_args(argv)
-    if extra and not options.takes_extra:
+    run, _, hands_on = TASKS[options.task]
+    if extra and not hands_on:
         arguments.error(f"unrecognized arguments: {' '.join(extra)}")
     unknown = [name for name in getattr(options, "generation", []) if name not in GENERATIONS]
     if unknown:
         arguments.error(f"unknown environment {unknown[0]!r}, use: {', '.join(GENERATIONS)}")
     try:
-        return int(options.run(options, extra))
+        return run(options, extra)
     except TaskError as error:
         say(str(error))
         return error.status
