@@ -102,7 +102,7 @@ class Import:
 @functools.cache
 def imports_of(path: Path) -> tuple[Import, ...]:
     """Every import in the file, also those inside functions; of `from a import b` both a and a.b."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     return tuple(_imports(tree, module_name(path), path.name == "__init__.py", type_only=False))
 
 
@@ -140,7 +140,7 @@ def place_of(path: Path) -> str:
 
 
 def is_pure(path: Path) -> bool:
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"), str(path))) or ""
     return place_of(path).startswith(PURE) or bool(SAYS_PURE.search(docstring))
 
 
@@ -222,7 +222,7 @@ for name in names:
     failure, clock = None, time.process_time()
     try:
         importlib.import_module(name)
-    except ImportError as error:
+    except Exception as error:
         failure = [type(error).__name__, getattr(error, "name", None), str(error)]
     sys.stdout.flush(), sys.stderr.flush()
     caught.seek(start)
