@@ -52,7 +52,7 @@ MAY_IMPORT = {
 #: Standard library only, also through what they import; and so is each file whose docstring says so.
 PURE = ("session/", "settings.py", "errors.py", "units.py")
 SAYS_PURE = re.compile(r"\b(pure|standard library only)\b", re.IGNORECASE)
-#: What importing our modules must not bring along, and the only ones that may.
+#: What importing our modules must not bring along. Only those that need a pipeline, or are called while a page is built, may.
 HEAVY = (
     "gradio",
     "diffusers",
@@ -65,7 +65,12 @@ HEAVY = (
     "matplotlib",
     "pandas",
 )
-MAY_BE_HEAVY = ("vram_pilot.hosts.standalone", "vram_pilot.hosts.diffusers")
+MAY_BE_HEAVY = (
+    "vram_pilot.hosts.standalone",
+    "vram_pilot.hosts.diffusers",
+    "vram_pilot.panel.view",
+    "vram_pilot.panel.options",
+)
 #: Host programs: an adapter may say that its host is not here.
 HOST_PROGRAMS = ("modules", "modules_forge", "backend", "ldm_patched", "launch")
 #: What this version consists of; a package or a module.
