@@ -108,7 +108,7 @@ class SessionBuilder:
         return ended
 
     def event(self, record: ModeChanged | Note, t_s: float) -> None:
-        """A switch or a note at `t_s` seconds since the job's start."""
+        """A switch or a note. t_s: seconds since the job's start, of the boundary that it came after."""
         if isinstance(record, Note):
             self._keep(self._notes, {"t_s": t_s, "text": redact(record.text)})
             return
@@ -207,13 +207,13 @@ class SessionBuilder:
             self._truncated = True
 
     def _settings(self) -> dict[str, Any]:
-        """The identity's settings, and what the mode in force says where they are silent."""
+        """The identity's settings; how the denoiser is run and its budget are the mode's, when one was in force."""
         settings = _only(self.header.identity.get("settings"), _SETTING_KEYS)
-        effective = self.header.effective or {}
-        if settings["accelerate"] is None:
+        effective = self.header.effective
+        if effective is not None:
+            budget_mib = effective.get("budget_mib")
             settings["accelerate"] = effective.get("accelerate")
-        if settings["budget_bytes"] is None and effective.get("budget_mib") is not None:
-            settings["budget_bytes"] = effective["budget_mib"] * MIB
+            settings["budget_bytes"] = None if budget_mib is None else budget_mib * MIB
         return settings
 
     def _summary(self, status: str) -> dict[str, Any]:

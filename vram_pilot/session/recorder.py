@@ -262,7 +262,7 @@ class Recorder:
                     return
                 self._place(job, token, item, elapsed)
             else:
-                job.builder.event(item, max(job.t_s + item.t_s - job.host_s, 0.0))
+                job.builder.event(item, job.t_s)  # the host's time of it says nothing where the host runs ahead
             job.pending.popleft()
 
     def _elapsed(self, job: _Job, token: Any) -> float | None:

@@ -1,0 +1,84 @@
+"""A session in long form, one figure a line: for spreadsheets and data frames. RFC 4180, UTF-8. Standard library only."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vram_pilot.reports.files import write_whole
+from vram_pilot.session.metrics import STEP_METRICS, unit_of
+
+COLUMNS = ("t_s", "metric", "value", "unit", "gpu_uuid", "step", "phase", "pass", "image")
+_FACTS = ("id", "status", "started_at")
+#: A spreadsheet takes a cell that begins with one of these for a formula; the last four are the full-width forms.
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")
+
+
+class CsvReporter:
+    format = "csv"
+    media_type = "text/csv; charset=utf-8"
+
+    def write(self, session: Mapping[str, Any], path: Path) -> None:
+        write_whole(path, render(session).encode())
+
+
+def render(session: Mapping[str, Any]) -> str:
+    """What was not measured has no line. Text that a spreadsheet would run as a formula is led by an apostrophe."""
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
+    for line in lines(session):
+        if line["value"] is not None:
+            writer.writerow([_cell(line.get(column)) for column in COLUMNS])
+    return stream.getvalue()
+
+
+def lines(session: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every figure of the session, in the order: facts, summary, phases, modes, steps, samples."""
+    for name in _FACTS:
+        yield {"metric": name, "value": session.get(name)}
+    for group in ("model", "request"):
+        for name, value in (session.get(group) or {}).items():
+            if not isinstance(value, (dict, list)):
+                yield {"metric": f"{group}_{name}", "value": value}
+    for name, value in (session.get("summary") or {}).items():
+        yield {"metric": f"summary_{name}", "value": value, "unit": unit_of(name)}
+    for phase in session.get("phases") or ():
+        yield {**_figure("phase_duration_s", phase["duration_s"], phase["start_s"]), "phase": phase["name"]}
+    for change in (session.get("mode") or {}).get("history") or ():
+        if not change["failed"]:
+            yield {"t_s": change["t_s"], "metric": "mode", "value": change["to"], "step": change["step"]}
+    yield from _steps(session)
+    yield from _samples(session)
+
+
+def _steps(session: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for step in session.get("steps") or ():
+        place = {"step": step["index"], "phase": "denoise", "pass": step["pass"], "image": step["image"]}
+        for metric in STEP_METRICS:
+            yield {**_figure(f"step_{metric.name}", step[metric.name], step["start_s"]), **place}
+
+
+def _samples(session: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    samples = session.get("samples") or {"t_s": []}
+    gpus = list(session.get("gpus") or [])
+    uuid = gpus[0].get("uuid") if len(gpus) == 1 else None
+    for name, column in samples.items():
+        if name != "t_s":
+            for t_s, value in zip(samples["t_s"], column):
+                yield {**_figure(name, value, t_s), "gpu_uuid": uuid}
+
+
+def _figure(name: str, value: Any, t_s: float) -> dict[str, Any]:
+    return {"t_s": t_s, "metric": name, "value": value, "unit": unit_of(name)}
+
+
+def _cell(value: object) -> object:
+    """A number as it is; text so that no spreadsheet runs it, without the NUL that RFC 4180 has no place for."""
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\0", "")
+    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text

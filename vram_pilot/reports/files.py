@@ -1,0 +1,54 @@
+"""Files that are there whole or not at all. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+from vram_pilot.errors import UsageError
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes `content` to `path` by way of a file beside it. A link is followed; a device or a pipe is written to directly.
+
+    Raises UsageError that says what is wrong with the path; an older file is then still there.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():
+            _write_through(target, content)
+        else:
+            _write_beside(target, content)
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def _write_through(target: Path, content: bytes) -> None:
+    with open(target, "wb") as stream:
+        stream.write(content)
+
+
+def _write_beside(target: Path, content: bytes) -> None:
+    beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(beside, "xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(beside, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+
+
+def _unusable(path: Path, error: OSError) -> UsageError:
+    folder = Path(path).absolute().parent
+    if Path(path).is_dir():
+        return UsageError("The path of the report is a folder", found=str(path), do="Add a file name to it.")
+    if not folder.exists():
+        return UsageError("The folder of the report does not exist", found=str(folder), do="Create it, or name another one.")
+    reason = error.strerror or type(error).__name__
+    return UsageError(f"The report cannot be written: {reason}", found=str(path), do="Name another path, or make room there.")
