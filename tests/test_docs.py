@@ -58,7 +58,7 @@ def page(name: str) -> str:
 
 def row(text: str, key: str) -> str:
     """The table row that begins with `key` in backticks."""
-    found = [line for line in text.splitlines() if line.startswith(f"| `{key}")]
+    found = [line for line in text.splitlines() if re.match(rf"\| `{re.escape(key)}[` ]", line)]
     assert len(found) == 1, f"one row for {key} is wanted, {len(found)} found"
     return found[0]
 
@@ -85,8 +85,8 @@ def test_every_mode_is_documented(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", settings.BUILT_MODES)
-def test_every_built_mode_has_a_section_and_is_in_the_readme(mode: str) -> None:
-    assert re.search(rf"^#+ .*`?{mode}`?", page("modes.md"), re.MULTILINE)
+def test_every_built_mode_has_its_row_in_the_tables(mode: str) -> None:
+    assert row(page("modes.md"), mode)
     assert row((ROOT / "README.md").read_text(encoding="utf-8"), mode)
 
 
