@@ -209,9 +209,13 @@ def install_system_packages(asked: bool) -> None:
 
 
 def child_environment() -> dict[str, str]:
-    """For everything that is started here: quiet, and with half the cores, so that tiny models do not fight for threads."""
-    threads = {"OMP_NUM_THREADS": str(max(1, min(4, (os.cpu_count() or 2) // 2)))}
-    return {**threads, **QUIET, **os.environ}
+    """For everything that is started here: quiet, unless the user has said otherwise."""
+    return {**QUIET, **os.environ}
+
+
+def test_environment() -> dict[str, str]:
+    """Half the cores: the models of the tests are so small that threads only get into each other's way."""
+    return {"OMP_NUM_THREADS": str(max(1, min(4, (os.cpu_count() or 2) // 2))), **child_environment()}
 
 
 # ----------------------------------------------------------------------------------------------------------------- tasks
@@ -236,7 +240,7 @@ def run_steps(steps: Sequence[Step]) -> int:
             say(step.missing)
             passed = False
         else:
-            passed = subprocess.run([str(part) for part in step.command], cwd=ROOT, env=child_environment()).returncode == 0
+            passed = subprocess.run([str(part) for part in step.command], cwd=ROOT, env=test_environment()).returncode == 0
         results.append((step, passed, time.monotonic() - start))
     say("Summary")
     for step, passed, duration_s in results:

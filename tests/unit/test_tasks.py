@@ -217,7 +217,7 @@ def test_a_step_that_cannot_run_fails_and_says_why(capfd: pytest.CaptureFixture[
 def test_what_is_started_asks_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    environment = tasks.child_environment()
+    environment = tasks.test_environment()
     assert environment["HF_HUB_OFFLINE"] == "1"
     assert environment["OMP_NUM_THREADS"] == "7", "what the user sets holds"
 
