@@ -6,12 +6,12 @@ cover the whole job without a gap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vram_pilot.session import facts
 from vram_pilot.session.plain import plain
-from vram_pilot.session.privacy import base_name, redact
+from vram_pilot.session.privacy import redact
 from vram_pilot.session.records import ModeChanged, Note, PhaseFinished, Sample, StepFinished
 from vram_pilot.session.samples import SampleColumns
 from vram_pilot.session.stats import largest, percentile, rate
@@ -22,8 +22,6 @@ STATUSES = ("running", "ok", "interrupted", "oom", "error", "aborted")
 #: Steps, and as many phases, mode changes and notes, kept of one job. What comes later is counted, not kept.
 MAX_KEPT = 20_000
 
-_REQUEST_KEYS = ("width", "height", "batch_size", "n_iter", "steps", "sampler", "cfg_scale", "hires")
-_HIRES_KEYS = ("width", "height", "steps", "scale")
 _SETTING_KEYS = ("dtype", "attention", "accelerate", "budget_bytes", "allocator")
 _GPU_KEYS = ("uuid", "name", "nvml_index", "cuda_index", "total_bytes", "compute_capability")
 
@@ -138,11 +136,11 @@ class SessionBuilder:
             "error": None if error is None else redact(error),
             "truncated": self._truncated,
             "started_at": header.started_at,
-            "host": _texts(identity.get("host")),
-            "software": _texts(identity.get("software")),
-            "gpus": [_only(gpu, _GPU_KEYS) for gpu in identity.get("gpus") or ()],
-            "model": _model(identity.get("model")),
-            "request": request_json(header.request),
+            "host": facts.texts(identity.get("host")),
+            "software": facts.texts(identity.get("software")),
+            "gpus": [facts.only(gpu, _GPU_KEYS) for gpu in identity.get("gpus") or ()],
+            "model": facts.model_json(identity.get("model")),
+            "request": facts.request_json(header.request),
             "mode": {"requested": header.requested, "effective": header.effective, "history": list(self._history)},
             "settings": self._settings(),
             "prediction": {"peak_bytes": None, "error_ratio": None},
@@ -208,7 +206,7 @@ class SessionBuilder:
 
     def _settings(self) -> dict[str, Any]:
         """The identity's settings; how the denoiser is run and its budget are the mode's, when one was in force."""
-        settings = _only(self.header.identity.get("settings"), _SETTING_KEYS)
+        settings = facts.only(self.header.identity.get("settings"), _SETTING_KEYS)
         effective = self.header.effective
         if effective is not None:
             budget_mib = effective.get("budget_mib")
@@ -218,7 +216,7 @@ class SessionBuilder:
 
     def _summary(self, status: str) -> dict[str, Any]:
         durations = [step["duration_s"] for step in self._steps if step["duration_s"] is not None]
-        images = _images(self.header.request) if status == "ok" else None
+        images = facts.image_count(self.header.request) if status == "ok" else None
         return {
             "duration_s": self._duration_s,
             "step_count": self._step_count,
@@ -237,36 +235,3 @@ class SessionBuilder:
             "overlap_ratio": None,
             "resident_ratio": None,
         }
-
-
-def request_json(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Only the keys that are recorded: whatever else an adapter passes, a prompt above all, stays out."""
-    known = _only(request, _REQUEST_KEYS)
-    known["hires"] = _only(known["hires"], _HIRES_KEYS) if isinstance(known["hires"], Mapping) else None
-    return known
-
-
-def _only(source: object, keys: tuple[str, ...]) -> dict[str, Any]:
-    values = source if isinstance(source, Mapping) else {}
-    return {key: values.get(key) for key in keys}
-
-
-def _texts(source: object) -> dict[str, str | None] | None:
-    """A mapping of names to short texts, free of folders; None for anything else."""
-    if not isinstance(source, Mapping):
-        return None
-    return {str(key): None if value is None else redact(str(value)) for key, value in source.items()}
-
-
-def _model(source: object) -> dict[str, Any] | None:
-    if not isinstance(source, Mapping):
-        return None
-    model = _only(source, ("family", "name", "hash"))
-    if model["name"] is not None:
-        model["name"] = base_name(str(model["name"]))
-    return model
-
-
-def _images(request: Mapping[str, Any]) -> int | None:
-    batch_size, n_iter = request.get("batch_size"), request.get("n_iter")
-    return batch_size * n_iter if isinstance(batch_size, int) and isinstance(n_iter, int) else None

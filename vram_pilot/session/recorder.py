@@ -18,9 +18,10 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, Protocol, TypeVar
 
-from vram_pilot.hosts.base import JobInfo, StepInfo
-from vram_pilot.session.assembly import STATUSES, Boundary, Header, SessionBuilder, StepKey, request_json
+from vram_pilot.hosts.base import PHASES, JobInfo, StepInfo
+from vram_pilot.session.assembly import STATUSES, Boundary, Header, SessionBuilder, StepKey
 from vram_pilot.session.clock import HostStepClock, StepClock
+from vram_pilot.session.facts import mode_json, request_json
 from vram_pilot.session.ids import new_id
 from vram_pilot.session.records import JobFinished, JobStarted, ModeChanged, Note, Sample
 from vram_pilot.session.timeline import Timeline
@@ -126,15 +127,15 @@ class Recorder:
     @_never_raises
     def phase_started(self, name: str) -> None:
         if self._job is not None:
-            self._mark(self._job, "phase", phase=name)
+            self._job.phase, self._job.step = name if name in PHASES else "other", None
+            self._mark(self._job, "phase", phase=self._job.phase)
             self._read_peaks(self._job)
-            self._job.phase, self._job.step = name, None
 
     @_never_raises
     def step_started(self, step: StepInfo) -> None:
         if self._job is not None:
-            self._mark(self._job, "step", step=StepKey(step.index, step.pass_name, step.image))
             self._job.step = step
+            self._mark(self._job, "step", step=StepKey(step.index, step.pass_name, step.image))
 
     @_never_raises
     def call_started(self) -> None:
@@ -178,8 +179,8 @@ class Recorder:
         header = Header(new_id(now), now.isoformat(timespec="milliseconds"), request_json(job.request))
         header.identity = self._safely("identity", self._identity) or {}
         state = self._safely("mode", self._mode_state) or {}
-        header.requested = job.mode.to_json() if job.mode is not None else state.get("standing")
-        header.effective = state.get("effective")
+        header.requested = mode_json(job.mode.to_json() if job.mode is not None else state.get("standing"))
+        header.effective = mode_json(state.get("effective"))
         start_s, cursor = self._monotonic(), self._timeline.cursor
         self._timeline.append(
             JobStarted(
@@ -243,7 +244,7 @@ class Recorder:
     def _streamed(self, job: _Job, kind: str) -> int | None:
         """Bytes streamed since the boundary before. The mode's counter starts again when a mode is entered."""
         state = self._safely("mode", self._mode_state) or {}
-        mode, count = state.get("effective"), state.get("streamed_bytes")
+        mode, count = mode_json(state.get("effective")), state.get("streamed_bytes")
         if kind != "end" and mode is not None:  # at the end the controller may have gone back to the standing mode already
             job.builder.header.effective = mode
         before, job.streamed = job.streamed, None if count is None else (mode, count)
