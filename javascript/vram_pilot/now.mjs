@@ -1,0 +1,92 @@
+// The bar on top: the mode in force and why, in words, from GET state's answer.
+
+import { bytes, mode } from "./format.mjs";
+import { html } from "./markup.mjs";
+
+/** {mode, why, meta, figures, kind}: what the bar says. kind: "calm", "waiting" or "refused". */
+export function bar(state) {
+  const { mode: control } = state;
+  return {
+    mode: mode(control.effective),
+    ...why(state),
+    meta: [modelText(state.model), hostText(state.host), deviceText(state.host)].filter(Boolean).join(" · "),
+    figures: figures(state),
+  };
+}
+
+function why({ mode: control, model }) {
+  if (model === null) {
+    return { kind: "waiting", why: "No model is loaded. The standing mode is applied when one is." };
+  }
+  if (control.refusal) return { kind: "refused", why: control.refusal };
+  if (!same(control.effective, control.requested)) {
+    const when = control.in_job ? "at the running job's next step" : "with the next job";
+    return { kind: "waiting", why: `${mode(control.requested)} is applied ${when}.` };
+  }
+  if (control.in_job && !same(control.requested, control.standing)) {
+    return { kind: "calm", why: `Asked for by the running job. After it: ${mode(control.standing)}.` };
+  }
+  if (!same(control.effective, control.standing)) {
+    return { kind: "waiting", why: `Left by the last job. With the next one: ${mode(control.standing)}.` };
+  }
+  return { kind: "calm", why: control.effective.mode === "as-launched" ? "Nothing is touched: the host's own way." : "The standing mode." };
+}
+
+export const same = (one, other) =>
+  one.mode === other.mode && (one.budget_mib ?? null) === (other.budget_mib ?? null) && one.accelerate === other.accelerate;
+
+const modelText = (model) => (model ? `${model.name} (${model.family})` : null);
+const hostText = (host) => `${host.name} ${host.version}`.trim();
+const deviceText = (host) => (hasCard(host) ? host.device : `no NVIDIA card (${host.device})`);
+
+/** Whether the host computes on a card that torch calls "cuda". */
+export function hasCard(host) {
+  return String(host.device).startsWith("cuda");
+}
+
+/** [{name, value}]: memory in figures; what is not measured is left out. */
+export function figures(state) {
+  const { mode: control } = state;
+  const memory = state.memory ?? {};
+  const rows = [
+    ["Allocated by torch", memory.allocated_bytes],
+    ["Reserved by torch", memory.reserved_bytes],
+    ["Denoiser on the card", control.effective.mode === "lowvram" ? control.resident_bytes : null],
+    ["Slots for streaming", control.slot_bytes || null],
+    ["Streamed so far", control.streamed_bytes || null],
+    ["Pinned host copies", control.pinned_bytes || null],
+    ["Pageable host copies", control.pageable_bytes || null],
+  ];
+  return rows.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => ({ name, value: bytes(value) }));
+}
+
+export function figureList(rows) {
+  if (!rows.length) return html`<div><dt>Memory is shown as soon as a step has ended.</dt></div>`;
+  return html`${rows.map(({ name, value }) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}`;
+}
+
+/** The body of POST mode, from what the form holds. */
+export function request({ mode: wanted, budget, scope }) {
+  const budgetMib = budget.trim() === "" ? null : Number(budget);
+  return { mode: wanted, scope, ...(wanted === "lowvram" ? { budget_mib: budgetMib } : {}) };
+}
+
+const APPLIES = { now: "In force.", next_step: "Applied at the running job's next step.", next_job: "Applied with the next job." };
+
+/** What became of a request, in a sentence. */
+export function answer({ applies, refusal }) {
+  return refusal ?? APPLIES[applies] ?? "";
+}
+
+const LINK = {
+  idle: "Paused",
+  connecting: "Connecting …",
+  streaming: "Live",
+  polling: "Live, by polling",
+  waiting: "Not connected, trying again",
+};
+
+/** The connection's phase (connection.mjs) in words. */
+export function link(phase) {
+  return LINK[phase];
+}
