@@ -1,5 +1,5 @@
-"""Small random checkpoints in the original key layout, made from ldm's own UNet, encoder and decoder, so that the file's names are
-the true ones and its numbers have a reference to be compared with."""
+"""Small random checkpoints in the original key layout, made from ldm's own UNet, encoder and decoder, so that the file's names
+are the true ones and its numbers have a reference to be compared with."""
 
 from __future__ import annotations
 
@@ -97,9 +97,16 @@ def _vae() -> tuple[nn.Module, nn.Module, nn.Module]:
 
 def _clip(width: int, layers: int = 2, projection: bool = False) -> nn.Module:
     config = CLIPTextConfig(
-        vocab_size=49408, hidden_size=width, intermediate_size=width * 4, num_hidden_layers=layers, num_attention_heads=width // 64,
-        hidden_act="gelu" if projection or layers == 3 else "quick_gelu", projection_dim=width, bos_token_id=49406, eos_token_id=49407,
-    )  # fmt: skip
+        vocab_size=49408,
+        hidden_size=width,
+        intermediate_size=width * 4,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        hidden_act="gelu" if projection or layers == 3 else "quick_gelu",
+        projection_dim=width,
+        bos_token_id=49406,
+        eos_token_id=49407,
+    )
     return CLIPTextModelWithProjection(config) if projection else CLIPTextModel(config)
 
 

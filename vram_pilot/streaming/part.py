@@ -45,6 +45,7 @@ class Part:
                 if unit.home is None:
                     unit.take_home(self._memory, self._device)
                 if unit.bound is unit.home_views:
+                    unit.go_home()  # takes in what the host changed meanwhile (diffusers casts the VAE of SDXL, for one)
                     unit.load(self._device)
         except BaseException:
             self.unload()

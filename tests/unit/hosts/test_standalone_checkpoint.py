@@ -253,7 +253,7 @@ def test_a_missing_or_misshapen_weight_is_named_and_no_model_stays_loaded(tmp_pa
     del tensors["model.diffusion_model.out.2.weight"]
     save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, str(tmp_path / "lacking.safetensors"))
     host = StandaloneHost("cpu")
-    with pytest.raises(UsageError, match="conv_out.weight"):
+    with pytest.raises(UsageError, match=r"conv_out\.weight"):
         host.load(str(tmp_path / "lacking.safetensors"))
     assert host.model() is None
     tensors["model.diffusion_model.out.2.weight"] = torch.zeros(4, 7, 3, 3)

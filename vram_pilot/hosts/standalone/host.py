@@ -91,6 +91,7 @@ class StandaloneHost:
         self._tell = Teller()
         self._stop = threading.Event()
         self._model: Model | None = None
+        self._running = False
         self._placed = False  # every component was moved to the device by this host, and no mode has taken over since
         self._taken_over = False
         self.extra_infotext: Callable[[], Mapping[str, str]] = dict
@@ -120,9 +121,11 @@ class StandaloneHost:
         self._taken_over, self._placed = True, False
 
     def give_back_offload(self) -> None:
-        """Everything goes to the device, which is how this host works by itself."""
+        """Everything goes to the device, which is how this host works by itself: at once within a job, else when one starts, so
+        that leaving a lean mode needs no room for the whole model."""
         self._taken_over = False
-        self._place()
+        if self._running:
+            self._place()
 
     def subscribe(self, listener: HostListener) -> Callable[[], None]:
         return self._tell.subscribe(listener)
@@ -168,6 +171,7 @@ class StandaloneHost:
                 raise HostError("No model is loaded", do="Load one first.")
             self._stop.clear()
             status, failure, text, found = "ok", None, None, _Found()
+            self._running = True
             self._tell.job_started(JobInfo(request.to_job(), mode))
             try:
                 self._generate(request, found)
@@ -177,8 +181,10 @@ class StandaloneHost:
                 status = "oom" if is_out_of_memory(error) else "error"
                 failure, text = _for_user(error, status), describe(error)
             except BaseException:
+                self._running = False
                 self._tell.job_finished("interrupted")
                 raise
+            self._running = False
             # here the exception is gone, and with it the frames that held the job's tensors
             if failure is not None and self._device.type == "cuda":
                 torch.cuda.empty_cache()

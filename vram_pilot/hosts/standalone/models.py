@@ -47,7 +47,11 @@ def build_random(name: str, dtype: torch.dtype) -> Model:
         raise UsageError(
             "There is no such model", found=name, do="Use one of: " + ", ".join(BUILT_IN) + ", or a .safetensors file."
         )
-    architecture = BUILT_IN[name]
+    return random_model(name, BUILT_IN[name], dtype)
+
+
+def random_model(name: str, architecture: Architecture, dtype: torch.dtype) -> Model:
+    """A model of this architecture on the CPU; the same architecture always gets the same weights."""
     modules = empty_modules(architecture, dtype)
     table = torch.randn(_TABLE, generator=torch.Generator().manual_seed(0)).to(dtype)
     start = 0
