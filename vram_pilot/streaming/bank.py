@@ -18,12 +18,15 @@ from vram_pilot.streaming.executor import StreamExecutor
 from vram_pilot.streaming.gates import Gates
 from vram_pilot.streaming.part import Part
 from vram_pilot.streaming.pinned import HostMemory
-from vram_pilot.streaming.plan import plan
-from vram_pilot.streaming.slots import CopyEngine, copy_engine
+from vram_pilot.streaming.copies import CopyEngine, copy_engine
 from vram_pilot.streaming.split import all_weights
 from vram_pilot.streaming.units import Unit, Weight, obstacle, storage_key
+from vram_pilot.units import MIB
 
 log = logging.getLogger(__name__)
+
+#: Device memory that streamed weights pass through, unless a unit is larger.
+ARENA_BYTES = 192 * MIB
 
 
 class WeightBank:
@@ -104,12 +107,13 @@ class WeightBank:
         self._gates.install()
 
     def stream(self, name: str, budget_bytes: int) -> None:
-        """The component's units pass through slots; `budget_bytes` of them stay."""
+        """The component's units pass through an arena; `budget_bytes` of them stay."""
         assert self._engine is not None
         part = self._parts[name]
         part.unload()
-        chosen = plan([unit.size_bytes for unit in part.units], budget_bytes)
-        self.executor = StreamExecutor(part.component.module, part.units, part.held, chosen, self._engine)
+        self.executor = StreamExecutor(
+            part.component.module, part.units, part.held, budget_bytes, ARENA_BYTES, self._engine
+        )
         self.executor.install()
 
     def park(self) -> None:

@@ -1,212 +1,313 @@
 """Runs a denoiser whose weights are not all on the device.
 
-Each streamed unit is bracketed by hooks on its module: before its forward its weights are bound to a slot, afterwards to their
-host copy again. Copies run ahead in the order that the previous call was seen to take; a call that takes another order, or leaves a
-unit out, is right all the same and counts as a miss.
+Each streamed unit is bracketed by hooks on its module: before its forward its weights are bound to its place in the arena, afterwards to
+their host copy again. Copies run ahead as the schedule says, also for the first units of the next call. The order is the one that
+the first whole call was seen to take; a call that takes another order, leaves units out or repeats one is right all the same and
+counts as misses.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from vram_pilot.streaming.plan import Plan
-from vram_pilot.streaming.slots import CopyEngine, Slot, SlotRing
+from vram_pilot.streaming.schedule import Schedule, UnitCost, schedule
+from vram_pilot.streaming.copies import CopyEngine
 from vram_pilot.streaming.units import Unit
+
+#: Bytes a second and seconds a byte of weights that the first plan assumes, before anything has been measured.
+ASSUMED_RATE = 12e9
+ASSUMED_COMPUTE = 1 / 60e9
 
 
 class StreamExecutor:
-    """root: the denoiser; units: in the order of definition, each with a host copy; plan: which stay resident.
+    """root: the denoiser; units: in the order of definition, each with a host copy; held: used at any time during a call.
 
-    `install` adds the hooks and loads the resident units, `remove` undoes both and leaves every unit at home. All on the
+    budget_bytes: units that stay on the device together never exceed it. arena_bytes: device memory for the others, enlarged to
+    the largest. `install` adds the hooks and loads what stays, `remove` undoes both and leaves every unit at home. All on the
     sampling thread.
     """
 
-    def __init__(self, root: nn.Module, units: Sequence[Unit], held: Sequence[Unit], plan: Plan, engine: CopyEngine) -> None:
+    def __init__(
+        self,
+        root: nn.Module,
+        units: Sequence[Unit],
+        held: Sequence[Unit],
+        budget_bytes: int,
+        arena_bytes: int,
+        engine: CopyEngine,
+        rate: float = ASSUMED_RATE,
+    ) -> None:
         self.root = root
         self.units = list(units)
         self.held = list(held)
-        self.plan = plan
         self.engine = engine
         self.streamed_bytes = 0
         self.misses = 0
         self.written_back = 0
-        self._ring: SlotRing | None = None
-        self._hooks: list[Any] = []
-        self._views: dict[tuple[int, int, int], list[torch.Tensor]] = {}
-        self._order: list[int] = []  # as the last whole call took it
+        self.replans = 0
+        self.extra_bytes = 0  # device memory beside the arena that surprises have needed at once, at most
+        self._budget, self._arena_bytes, self._rate = budget_bytes, arena_bytes, rate
+        self.seconds = [unit.size_bytes * ASSUMED_COMPUTE for unit in self.units]
+        self.order = list(range(len(self.units)))  # of the units that are expected in a call
+        self.schedule: Schedule = Schedule(frozenset(), (), (), (), 0, 0, 0.0)
+        self._arena: torch.Tensor | None = None
+        self._streamed: list[int] = []  # unit by position in the schedule
+        self._views: list[list[torch.Tensor]] = []
+        self._layouts: list[int] = []
+        self._position: dict[int, int] = {}  # streamed unit -> position
+        self._root_hooks: list[Any] = []
+        self._unit_hooks: list[Any] = []
+        self._ready: dict[int, Any] = {}  # position -> mark of its copy for this call
+        self._used: list[Any] = []  # marks by position; of the last call from where this one has not come yet
+        self._filled = 0  # positions of this call whose copy has started
+        self._next_filled = 0  # of the next call
+        self._cursor = 0  # the next position that is expected
+        self._depth: dict[int, int] = {}  # unit that is running -> how often it is inside itself
+        self._in_arena: int | None = None  # the unit whose weights are bound to the arena now
+        self._beside: dict[int, torch.Tensor] = {}  # unit that is running -> its buffer outside the arena
         self._seen: list[int] = []
-        self._next = 0  # position in _order of the next unit to prefetch
-        self._ahead: deque[Slot] = deque()
-        self._active: list[Slot] = []
-        self._depth: dict[int, int] = {}  # how often a unit is inside itself
+        self._other_order: list[int] | None = None
+        self._learnt = False
         self._running = False
-        self._start_mark: Any = None
+        self._stale_marks = True  # the marks of the last call say nothing about the arena's places
         self._autocast_cache = True
 
     # ------------------------------------------------------------------------------------------------ enter and leave
 
-    def install(self) -> None:
+    def install(self, *, bracket_root: bool = True) -> None:
+        """bracket_root: False when the caller runs `begin` and `end` around each call."""
         for unit in self.held:
             unit.load(self.engine.device)
-        for index in sorted(self.plan.resident):
-            self.units[index].load(self.engine.device)
-        self._ring = SlotRing(self.engine, self.plan.slots, self.plan.slot_bytes)
-        self._order = [index for index in range(len(self.units)) if index not in self.plan.resident]
-        self._hook(self.root, lambda module, args: self._begin(), lambda module, args, out: self._end(whole=out is not None))
-        for index in self._order:
-            self._bracket(index)
+        if bracket_root:
+            self._root_hooks += _bracket(self.root, self.begin, lambda out: self.end(whole=out is not None))
+        self._arrange()
 
     def remove(self) -> None:
         """Also after an exception inside a call, or inside `install`."""
-        for handle in reversed(self._hooks):
+        for handle in [*self._unit_hooks, *self._root_hooks]:
             handle.remove()
-        self._hooks.clear()
-        self._end()
-        self.engine.drain()
+        self._unit_hooks.clear()
+        self._root_hooks.clear()
+        self.settle()
         for unit in [*self.units, *self.held]:
             if unit.home is not None:
                 unit.drop()
-        self._ring = None
-        self._views.clear()
+        self._arena, self._views = None, []
 
     def settle(self) -> None:
-        """After a job that failed: no unit is bound to a slot and no copy is in flight."""
-        self._end()
+        """No unit is bound to the arena, no copy is in flight, and nothing is kept for the next call."""
+        self.end()
         self.engine.drain()
+        self.forget_ahead()
 
-    def _bracket(self, index: int) -> None:
-        module = self.units[index].module
-        assert module is not None
-        self._hook(module, lambda _module, _args: self._enter(index), lambda _module, _args, _out: self._leave(index))
-
-    def _hook(self, module: nn.Module, before: Callable[..., None], after: Callable[..., None]) -> None:
-        # Ours go first in and last out, so that another extension's hooks see bound weights too.
-        self._hooks.append(module.register_forward_pre_hook(before, prepend=True))
-        self._hooks.append(module.register_forward_hook(after, always_call=True))
+    def forget_ahead(self) -> None:
+        """What has been copied for the next call is copied again: for a host that may have written weights without a trace."""
+        self._next_filled = 0
 
     @property
     def resident_bytes(self) -> int:
-        return sum(self.units[index].size_bytes for index in self.plan.resident)
+        return sum(self.units[index].size_bytes for index in self._resident())
 
     @property
     def slot_bytes(self) -> int:
-        """Slots, and what had to be held beside them."""
-        extra = 0 if self._ring is None else self._ring.extra_bytes
-        return self.plan.total_slot_bytes + sum(unit.size_bytes for unit in self.held) + extra
+        """The arena, and what had to be held beside it."""
+        return self.schedule.arena_bytes + sum(unit.size_bytes for unit in self.held) + self.extra_bytes
+
+    def _resident(self) -> list[int]:
+        return [self.order[number] for number in self.schedule.resident]
+
+    # ------------------------------------------------------------------------------------------------ planning
+
+    def _arrange(self) -> None:
+        """Plans for the expected order and brings the device to it. Nothing is in flight."""
+        costs = [UnitCost(self.units[index].size_bytes, self.seconds[index]) for index in self.order]
+        self.schedule = schedule(costs, self._budget, self._arena_bytes, self._rate)
+        stay = set(self._resident())
+        for index, unit in enumerate(self.units):
+            if index not in stay and unit.bound is not unit.home_views:
+                unit.drop()
+        if self._arena is None or self._arena.numel() != self.schedule.arena_bytes:
+            self._arena, self._views = None, []  # before the new one is asked for
+            self._arena = torch.empty(self.schedule.arena_bytes, dtype=torch.uint8, device=self.engine.device)
+        for index in sorted(stay):
+            if self.units[index].bound is self.units[index].home_views:
+                self.units[index].load(self.engine.device)
+        self._streamed = streamed = [self.order[number] for number in self.schedule.streamed]
+        self._position = {unit: position for position, unit in enumerate(streamed)}
+        self._layouts = [self.units[unit].layout_id for unit in streamed]
+        self._views = [
+            self.units[unit].views(self._arena[offset:]) for unit, offset in zip(streamed, self.schedule.offsets)
+        ]
+        self._ready.clear()
+        self._used, self._stale_marks = [None] * len(streamed), True
+        self._filled = self._next_filled = 0
+        for handle in self._unit_hooks:
+            handle.remove()
+        self._unit_hooks = []
+        for index, unit in enumerate(self.units):
+            if index not in stay and unit.module is not None:
+                enter, leave = self._enter, self._leave
+                self._unit_hooks += _bracket(
+                    unit.module, lambda index=index: enter(index), lambda _out, index=index: leave(index)
+                )
+
+    def _learn(self) -> None:
+        """Plans again when calls are seen to take another order than expected: after the first, then only when it comes twice."""
+        seen = list(dict.fromkeys(self._seen))
+        if seen == list(self._position):
+            self._other_order = None
+        elif not self._learnt or seen == self._other_order:
+            self.engine.drain()
+            self.replans += 1
+            self.order = _merged(seen, self.order, set(self._resident()))
+            self._other_order = None
+            self._arrange()
+        else:
+            self._other_order = seen
+        self._learnt = True
 
     # ------------------------------------------------------------------------------------------------ one call
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         if self._running:  # the call before this one ended by an exception that skipped its hooks
-            self._end()
+            self.end()
         self._running = True
         # A cast that autocast remembers by the Parameter's identity would outlive the weights that it was made from.
         self._autocast_cache = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)
-        self._seen, self._next = [], 0
-        self._start_mark = self.engine.mark()
-        self._prefetch()
+        self._seen, self._cursor = [], 0
+        self._filled, self._next_filled = self._next_filled, 0
+        if self._stale_marks:
+            self._used = [self.engine.mark()] * len(self._used)
+            self._stale_marks = False
+        self._fill()
 
-    def _end(self, *, whole: bool = False) -> None:
+    def end(self, *, whole: bool = False) -> None:
         """whole: the call ran to its end, so that what was seen is the order to expect."""
         if not self._running:
             return
         self._running = False
         torch.set_autocast_cache_enabled(self._autocast_cache)
-        for slot in [*self._active, *self._ahead]:
-            self._put_down(slot)
-        self._active.clear()
-        self._ahead.clear()
-        self._depth.clear()
-        if whole and self._seen:
-            self._order = self._seen
+        for index in list(self._depth):
+            self._put_down(index)
+        if not whole:
+            self.engine.drain()
+            self._ready.clear()
+            self._next_filled, self._stale_marks = 0, True
+            return
+        self._skip_to(len(self._views))
+        self._fill()
+        self._learn()
 
-    def _prefetch(self) -> None:
-        """Starts copies for the units that come next, as far as there are free slots."""
-        assert self._ring is not None
-        while self._ring.free_count() > 0 and self._next < len(self._order):
-            index = self._order[self._next]
-            self._next += 1
-            self._ahead.append(self._copy(index))
+    def _fill(self) -> None:
+        """Starts every copy, in order, whose place has been used: for this call, then for the next one."""
+        count, after = len(self._views), self.schedule.after
+        while self._filled < count and self._filled - after[self._filled] < self._cursor:
+            self._copy(self._filled, self._filled - after[self._filled])
+            self._filled += 1
+        while self._filled >= count and self._next_filled < count:
+            freed_by = count + self._next_filled - after[self._next_filled]
+            if freed_by >= self._cursor:
+                break
+            self._copy(self._next_filled, freed_by)
+            self._next_filled += 1
 
-    def _copy(self, index: int) -> Slot:
-        assert self._ring is not None
-        unit = self.units[index]
-        assert unit.home is not None
+    def _copy(self, position: int, freed_by: int) -> None:
+        """Copies a unit to its place once the unit of `freed_by` (below 0: of the call before) has been used."""
+        unit = self.units[self._streamed[position]]
+        assert unit.home is not None and self._arena is not None
+        offset = self.schedule.offsets[position]
+        target = self._arena[offset : offset + unit.size_bytes]
+        self._ready[position] = self.engine.upload(target, unit.home.flat, self._used[freed_by])
         self.streamed_bytes += unit.size_bytes
-        return self._ring.fill(index, unit.home.flat, self._start_mark)
 
     def _enter(self, index: int) -> None:
         if not self._running:  # a block called by itself, outside the denoiser's forward
-            self._begin()
+            self.begin()
         self._depth[index] = self._depth.get(index, 0) + 1
         if self._depth[index] > 1:  # its weights are bound already
             return
-        unit = self.units[index]
-        if unit.changed():  # the host changed or moved the weights at home, perhaps behind a copy that has started
-            self._forget(index)
-            unit.write_back(unit.changed())
-            unit.bind(unit.home_views)
-        slot = self._take(index)
-        self.engine.wait(slot.ready)
-        unit.bind(self._slot_views(slot, unit, index))
-        self._active.append(slot)
         self._seen.append(index)
+        unit, position = self.units[index], self._position.get(index, -1)
+        changed = unit.changed()
+        if changed:  # by the host, at home, perhaps behind a copy that has started
+            self.engine.drain()
+            unit.write_back(changed)
+            unit.bind(unit.home_views)
+        fits = position >= self._cursor and self._in_arena is None and unit.layout_id == self._layouts[position]  # not grown
+        if not fits:
+            self._bind_beside(index)
+            return
+        self._skip_to(position)
+        if changed or self._filled <= position:
+            self._copy(position, position - self.schedule.after[position])
+            self._filled = max(self._filled, position + 1)
+        self.engine.wait(self._ready[position])
+        unit.bind(self._views[position])
+        self._in_arena = index
 
-    def _take(self, index: int) -> Slot:
-        """The slot that holds the unit; what was fetched before it and is not wanted now is let go."""
-        assert self._ring is not None
-        if any(slot.holds == index for slot in self._ahead):
-            while self._ahead[0].holds != index:
-                self.misses += 1
-                self._ring.give_back(self._ahead.popleft())
-            return self._ahead.popleft()
+    def _bind_beside(self, index: int) -> None:
+        """For a unit that comes out of turn, or inside another, or has a new shape: a buffer of its own, just for this once."""
+        unit = self.units[index]
+        assert unit.home is not None
         self.misses += 1
-        if index in self._order[self._next :]:  # units were left out: go on from here
-            self.misses += len(self._ahead)
-            while self._ahead:
-                self._ring.give_back(self._ahead.popleft())
-            self._next = self._order.index(index, self._next) + 1
-        elif self._ring.free_count() == 0 and self._ahead:
-            self._next -= 1
-            self._ring.give_back(self._ahead.pop())
-        return self._copy(index)
+        flat = torch.empty(unit.size_bytes, dtype=torch.uint8, device=self.engine.device)
+        self.engine.wait(self.engine.upload(flat, unit.home.flat, self.engine.mark()))
+        self.streamed_bytes += unit.size_bytes
+        unit.bind(unit.views(flat))
+        self._beside[index] = flat
+        self.extra_bytes = max(self.extra_bytes, sum(buffer.numel() for buffer in self._beside.values()))
+
+    def _skip_to(self, position: int) -> None:
+        """The call leaves out what was expected before `position`; those places are free."""
+        if position > self._cursor:
+            self.misses += position - self._cursor
+            mark = self.engine.mark()
+            self._used[self._cursor : position] = [mark] * (position - self._cursor)
+            self._cursor = position
+            self._filled = max(self._filled, position)
 
     def _leave(self, index: int) -> None:
-        self._depth[index] = self._depth.get(index, 1) - 1
-        slot = next((slot for slot in self._active if slot.holds == index), None)
-        if slot is None or self._depth[index] > 0:
+        depth = self._depth.get(index)
+        if depth is None:
             return
-        self._active.remove(slot)
-        self._put_down(slot)
-        self._prefetch()
+        if depth > 1:
+            self._depth[index] = depth - 1
+            return
+        self._put_down(index)
+        self._fill()
 
-    def _put_down(self, slot: Slot) -> None:
-        """Binds the unit to its host copy again, changes included, and frees the slot."""
-        assert self._ring is not None
-        index = slot.holds
-        if index is not None and self.units[index].bound is not self.units[index].home_views:
-            self.written_back += self.units[index].go_home()
-        self._ring.give_back(slot)
+    def _put_down(self, index: int) -> None:
+        """Binds the unit to its host copy again, changes included, and frees its place."""
+        self._depth.pop(index, None)
+        unit = self.units[index]
+        if unit.bound is not unit.home_views:
+            self.written_back += unit.go_home()
+        self._beside.pop(index, None)
+        if self._in_arena == index:
+            self._in_arena = None
+            position = self._position[index]
+            self._used[position] = self.engine.mark()
+            self._cursor = position + 1
 
-    def _forget(self, index: int) -> None:
-        """Lets go of copies of this unit that were started from an older state."""
-        assert self._ring is not None
-        for slot in [slot for slot in self._ahead if slot.holds == index]:
-            self._ahead.remove(slot)
-            self._ring.give_back(slot)
 
-    def _slot_views(self, slot: Slot, unit: Unit, index: int) -> list[torch.Tensor]:
-        assert self._ring is not None
-        if slot not in self._ring.slots:
-            return unit.views(slot.flat)
-        key = (slot.flat.data_ptr(), index, unit.layout_id)
-        found = self._views.get(key)
-        if found is None:
-            found = self._views[key] = unit.views(slot.flat)
-        return found
+def _bracket(module: nn.Module, before: Callable[[], None], after: Callable[[Any], None]) -> list[Any]:
+    """Hooks around the module's forward. Ours go first in and last out, so that other extensions' hooks see bound weights too."""
+    return [
+        module.register_forward_pre_hook(lambda _module, _args: before(), prepend=True),
+        module.register_forward_hook(lambda _module, _args, out: after(out), always_call=True),
+    ]
+
+
+def _merged(seen: Sequence[int], before: Sequence[int], stay: set[int]) -> list[int]:
+    """The order `seen` of streamed units, with those that stay put where they were: behind the unit that came before them."""
+    order = list(seen)
+    for number, index in enumerate(before):
+        if index in stay:
+            earlier = [unit for unit in before[:number] if unit in order]
+            order.insert(order.index(earlier[-1]) + 1 if earlier else 0, index)
+    return order

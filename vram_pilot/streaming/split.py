@@ -1,7 +1,8 @@
 """Divides a model part into units: groups of weights that are moved together.
 
 A unit is the smallest module whose forward brackets every use of its weights. A module that holds weights of its own beside those
-of its children (an attention that multiplies by its child's weight, say) is never divided, unless it is the root.
+of its children (an attention that multiplies by its child's weight, say) is never divided, unless it is the root. A plain Sequential
+always is: blocks call slices of it, or its children one by one, and then its own forward never runs.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Iterable, Iterator
 from torch import nn
 
 from vram_pilot.streaming.units import Unit, Weight, own_weights, storage_key
-from vram_pilot.units import MIB
+from vram_pilot.units import KIB, MIB
 
-#: No unit is smaller than this where it can be avoided, and none larger where it can be divided.
-SMALLEST_BYTES, LARGEST_BYTES = 1 * MIB, 128 * MIB
+#: A module is divided when it is larger than a sixteenth of its part, within these bounds.
+SMALLEST_BYTES, LARGEST_BYTES = 1 * MIB, 32 * MIB
+#: Pieces of a divided module below this are held: a copy of their own would cost more time than they cost memory.
+HELD_BYTES = 128 * KIB
 
 #: torch's own modules that read their children's weights without calling them.
 UNDIVIDED = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
@@ -48,7 +51,8 @@ def split(root: nn.Module, left_out: frozenset[tuple[int, int]] = frozenset()) -
         weights = [weight for weight in weights if storage_key(weight.tensor) not in left_out]
         if not weights:
             continue
-        if whole and module is not root:
+        small = sum(weight.size_bytes for weight in weights) < min(HELD_BYTES, limit // 64)
+        if whole and module is not root and not small:
             units.append(Unit(name, module, weights))
         else:
             loose += weights
@@ -60,9 +64,9 @@ def split(root: nn.Module, left_out: frozenset[tuple[int, int]] = frozenset()) -
 def _pieces(name: str, module: nn.Module, limit: int, root: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
     """(name, module, whole): whole pieces become units; for the others only the module's own weights are meant."""
     children = list(module.named_children())
-    divisible = module is root or isinstance(module, (nn.ModuleList, nn.ModuleDict, nn.Sequential))
-    divisible = divisible or not (any(True for _ in own_weights(module)) or isinstance(module, UNDIVIDED))
-    must_divide = module is root or isinstance(module, (nn.ModuleList, nn.ModuleDict))  # these are never called
+    container = type(module) in (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # may never be called itself
+    must_divide = module is root or container or isinstance(module, (nn.ModuleList, nn.ModuleDict))
+    divisible = must_divide or not (any(True for _ in own_weights(module)) or isinstance(module, UNDIVIDED))
     if not children or not divisible or (not must_divide and size_of(module) <= limit):
         yield name, module, True
         return

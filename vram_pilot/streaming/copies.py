@@ -47,7 +47,8 @@ class PlainCopies:
 
 
 class CudaCopies:
-    """A copy stream on one CUDA (or ROCm) device. The buffers live for the whole mode, so no block is ever recycled under a copy."""
+    """A copy stream on one CUDA (or ROCm) device. The arena lives for the whole mode, so no block is
+    recycled under a copy."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -79,48 +80,3 @@ class CudaCopies:
 def copy_engine(device: torch.device) -> CopyEngine:
     """The engine for `device`."""
     return CudaCopies(device) if device.type == "cuda" else PlainCopies(device)
-
-
-class Slot:
-    """One device buffer. holds: index of the unit whose weights are in it, None when free; free_after: the mark of its last use."""
-
-    def __init__(self, flat: torch.Tensor) -> None:
-        self.flat = flat
-        self.holds: int | None = None
-        self.ready: Any = None
-        self.free_after: Any = None
-
-
-class SlotRing:
-    """Equal device buffers, handed out in turn. `extra_bytes` counts what had to be allocated beyond them."""
-
-    def __init__(self, engine: CopyEngine, count: int, size_bytes: int) -> None:
-        self.engine = engine
-        self._free = [Slot(torch.empty(size_bytes, dtype=torch.uint8, device=engine.device)) for _ in range(count)]
-        self.slots = tuple(self._free)
-        self.size_bytes = size_bytes
-        self.extra_bytes = 0
-
-    def free_count(self) -> int:
-        return len(self._free)
-
-    def fill(self, index: int, source: torch.Tensor, start: Any) -> Slot:
-        """Starts copying `source` into a free slot; in want of one that fits, into a buffer made for it (a nested or changed unit)."""
-        if self._free and source.numel() <= self.size_bytes:
-            slot = self._free.pop(0)
-        else:
-            slot = Slot(torch.empty(source.numel(), dtype=torch.uint8, device=self.engine.device))
-            slot.free_after = self.engine.mark()  # the allocator may have handed out a block that is still being read
-            self.extra_bytes += source.numel()
-        slot.holds = index
-        slot.ready = self.engine.upload(slot.flat, source, slot.free_after if slot.free_after is not None else start)
-        return slot
-
-    def give_back(self, slot: Slot) -> None:
-        """The unit in it has been used: free for the next copy once the computation has passed this point."""
-        slot.holds = None
-        slot.free_after = self.engine.mark()
-        if slot in self.slots:
-            self._free.append(slot)
-        else:
-            self.engine.wait(slot.ready)  # its memory goes back to the allocator of the computation's stream
