@@ -43,7 +43,11 @@ def _real(value: object) -> float | None:
     """A finite number, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _whole(value: object) -> int | None:
@@ -69,10 +73,8 @@ def model_json(source: object) -> dict[str, Any] | None:
     """family, name without folders, hash; None for what is no model."""
     if not isinstance(source, Mapping):
         return None
-    model = only(source, ("family", "name", "hash"))
-    if model["name"] is not None:
-        model["name"] = base_name(str(model["name"]))
-    return model
+    model = {key: None if value is None else str(value) for key, value in only(source, ("family", "name", "hash")).items()}
+    return {**model, "name": model["name"] and base_name(model["name"])}
 
 
 def image_count(request: Mapping[str, Any]) -> int | None:

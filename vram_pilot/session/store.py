@@ -128,12 +128,11 @@ class SessionStore:
             raise RefusedError("This session is still being recorded", found=session_id, do="Delete it when its job has ended.")
         with self._lock:
             self._unwritten.pop(session_id, None)
-        if self._path.is_file():
-            self._in_writer(lambda opened: rows.delete(opened, session_id))
+        self._in_writer(lambda opened: rows.delete(opened, session_id))
 
     def prune(self) -> int:
         """Deletes what the retention does not keep; the answer is how many. Raises StoreError."""
-        return self._in_writer(self._prune) if self._path.is_file() else 0
+        return self._in_writer(self._prune) or 0
 
     # ------------------------------------------------------------------------------------------------ the thread's life
 
@@ -234,8 +233,9 @@ class SessionStore:
     def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return self._work(work, self._journal_mode())
 
-    def _in_writer(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        task = self._submit(lambda: self._write(work))
+    def _in_writer(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """`work` behind everything that was handed over before; None when there is no file then."""
+        task = self._submit(lambda: self._write(work) if self._path.is_file() else None)
         if task is None:
             raise StoreError("The session store is closed", do="Start the program again.")
         try:

@@ -38,8 +38,8 @@ def prune(opened: sqlite3.Connection, keep: Retention, now: float) -> int:
         if place > 0 and (too_many or too_old or too_big):
             gone.append((row["seq"],))
     opened.executemany("DELETE FROM sessions WHERE seq = ?", gone)
-    if gone:
-        opened.execute("PRAGMA incremental_vacuum").fetchall()
+    for _ in range(opened.execute("PRAGMA freelist_count").fetchone()[0] if gone else 0):
+        opened.execute("PRAGMA incremental_vacuum")  # Python's sqlite3 lets it do one page a call
     return len(gone)
 
 
