@@ -35,7 +35,7 @@ def media_type(name: str) -> str:
 
 
 def head_html(base_url: str = "") -> str:
-    """What a standalone page puts into its head. base_url: the server's root, with a "/" at its end; "" when the page is at it."""
+    """What a standalone page puts into its head. base_url: the server's root, "/" at its end; "" when the page is at it."""
     script, style = (f"{base_url}vram-pilot/assets/{name}?{_stamp(name)}" for name in (SCRIPT, STYLE))
     return f'<link rel="stylesheet" href="{style}"><script type="module" src="{script}"></script>'
 

@@ -41,12 +41,12 @@ class Auth:
             return
         ways = []
         if self.gradio_auth_enabled:
-            ways.append("log in on the page")
+            ways.append("Log in on the page")
         if self.api_credentials:
-            ways.append("send the API's user and password as Basic credentials")
+            ways.append(("or send" if ways else "Send") + " the API's user and password as Basic credentials")
         # with a login page there must be no challenge, or the browser would open its own prompt over it
         challenge = None if self.gradio_auth_enabled else 'Basic realm="VRAM Pilot"'
-        raise LoginNeededError("A login is needed here", do=" or ".join(ways).capitalize() + ".", challenge=challenge)
+        raise LoginNeededError("A login is needed here", do=", ".join(ways) + ".", challenge=challenge)
 
     def server_is_stopping(self) -> bool:
         """Whether the host's own server waits for its connections to end."""

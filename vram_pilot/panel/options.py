@@ -36,15 +36,15 @@ def infotext_fields(fields: list[Any]) -> list[tuple[Any, Any]]:
     return [(fields[0], lambda pasted: _pasted(pasted, "mode")), (fields[1], lambda pasted: _pasted(pasted, "budget"))]
 
 
-def _pasted(pasted: Mapping[str, Any], field: str) -> Any:
-    """The field's new value; what is not a mode of ours, or a budget out of range, leaves the field as it is."""
+def _pasted(pasted: Mapping[str, Any], field: str) -> str | None:
+    """The field's new value; None leaves it as it is, for what is not a mode of ours, or a budget out of range."""
     text = pasted.get(str(MODE.infotext))
     if text is None:
-        return gr.update(value=STANDING if field == "mode" else "")
+        return STANDING if field == "mode" else ""
     try:
         request: ModeRequest = parse_infotext(str(text))
     except VramPilotError:
-        return gr.update()
+        return None
     if field == "mode":
-        return gr.update(value=request.mode)
-    return gr.update(value="" if request.budget_mib is None else str(request.budget_mib))
+        return request.mode
+    return "" if request.budget_mib is None else str(request.budget_mib)

@@ -48,17 +48,20 @@ class Panel:
         self.app = app
         self.auth = auth
         self._hub: Hub | None = None
+        self._closed = False
 
     @property
     def hub(self) -> Hub:
+        """Made when first asked for: an application that is off has no timeline to watch."""
         if self._hub is None:
-            self._hub = Hub(self.app.timeline, self.auth.server_is_stopping)
+            self._hub = Hub(self.app.timeline, lambda: self._closed or self.auth.server_is_stopping())
         return self._hub
 
     def close(self) -> None:
-        """Ends every events stream. Any thread; idempotent."""
+        """Ends every events stream, also those to come. Any thread; idempotent."""
+        self._closed = True
         if self._hub is not None:
-            self._hub.close()
+            self._hub.wake_all()
 
 
 Handler = Callable[[Panel, Request], Awaitable[Response]]

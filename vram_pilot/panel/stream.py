@@ -60,7 +60,6 @@ class Hub:
         self.stream_id = secrets.token_hex(4)
         self._stopping = stopping
         self._limit = limit
-        self._closed = threading.Event()
         self._lock = threading.Lock()
         self._streams: set[Subscription] = set()
         self._thread: threading.Thread | None = None
@@ -71,12 +70,7 @@ class Hub:
 
     @property
     def ended(self) -> bool:
-        return self._closed.is_set() or self._stopping()
-
-    def close(self) -> None:
-        """Ends every stream. Any thread; idempotent."""
-        self._closed.set()
-        self._wake_all()
+        return self._stopping()
 
     def join(self) -> Subscription:
         """A place among the streams, to be given back with `leave`. Raises BusyError."""
@@ -100,11 +94,11 @@ class Hub:
         cursor = self.timeline.cursor
         while self._anyone_left():
             if self.timeline.wait(cursor, TICK_S):
-                self._closed.wait(GATHER_S)
+                time.sleep(GATHER_S)
                 cursor = self.timeline.cursor
-                self._wake_all()
+                self.wake_all()
             elif self.ended:
-                self._wake_all()
+                self.wake_all()
 
     def _anyone_left(self) -> bool:
         with self._lock:
@@ -112,7 +106,8 @@ class Hub:
                 self._thread = None
             return bool(self._streams)
 
-    def _wake_all(self) -> None:
+    def wake_all(self) -> None:
+        """Every stream looks for news, and whether it has ended."""
         with self._lock:
             places = list(self._streams)
         for place in places:

@@ -1,0 +1,154 @@
+"""The tab's markup, the accordion and its meaning, and the files of the panel."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from vram_pilot.errors import RefusedError, UsageError
+from vram_pilot.panel import assets, view
+from vram_pilot.panel.fields import STANDING, request_from_fields
+from vram_pilot.panel.page import tab_html
+from vram_pilot.settings import BUILT_ACCELERATES, BUILT_MODES, ModeRequest
+
+ROOT = Path(__file__).resolve().parents[3]
+VOID = {"input", "br", "link", "meta"}
+
+
+class Tree(HTMLParser):
+    """Every element with its attributes; complains about what is not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def with_attribute(self, name: str) -> dict[str, str]:
+        return {str(attributes[name]): tag for tag, attributes in self.elements if name in attributes}
+
+
+def test_the_markup_is_whole_and_its_references_lead_somewhere() -> None:
+    tree = Tree(tab_html())
+    ids = [str(attributes["id"]) for _, attributes in tree.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for name in ("for", "aria-labelledby", "aria-controls", "aria-describedby"):
+        assert set(tree.with_attribute(name)) <= set(ids)
+    places = [attributes["data-vp"] for _, attributes in tree.elements if "data-vp" in attributes]
+    assert len(places) == len(set(places))
+
+
+def test_every_place_that_the_script_fills_is_there() -> None:
+    script = (ROOT / "javascript" / assets.SCRIPT).read_text(encoding="utf-8")
+    used = set(re.findall(r'(?:slot|text|show|fill|say|on)\("([a-z-]+)"', script))
+    assert used and used <= set(Tree(tab_html()).with_attribute("data-vp"))
+
+
+def test_exactly_the_built_modes_are_offered() -> None:
+    tree = Tree(tab_html())
+    offered = [attributes["value"] for _, attributes in tree.elements if attributes.get("name") == "vp-mode"]
+    assert offered == list(BUILT_MODES)
+
+
+def test_every_control_has_a_name() -> None:
+    """A button's text, a label around or for an input, or an aria-label."""
+    text = tab_html()
+    assert not re.search(r"<button[^>]*>\s*</button>", text)
+    labelled = set(Tree(text).with_attribute("for"))
+    for match in re.finditer(r"<input[^>]*>", text):
+        around = text[: match.start()].count("<label") > text[: match.start()].count("</label")
+        own = re.search(r' id="([^"]+)"', match[0])
+        assert around or (own and own[1] in labelled) or "aria-label" in match[0]
+
+
+def config_of(blocks: gr.Blocks) -> list[dict[str, Any]]:
+    return list(blocks.get_config_file()["components"])
+
+
+def test_the_tab_asks_the_application_for_nothing() -> None:
+    blocks = view.tab(object())  # type: ignore[arg-type]
+    assert any("vram-pilot" in str(component["props"].get("value")) for component in config_of(blocks))
+
+
+@pytest.mark.parametrize(("is_img2img", "prefix"), [(False, "vram_pilot_txt2img"), (True, "vram_pilot_img2img")])
+def test_the_accordion_offers_exactly_what_is_built(is_img2img: bool, prefix: str) -> None:
+    with gr.Blocks(analytics_enabled=False) as blocks:
+        fields = view.accordion(is_img2img)
+    assert len(fields) == 2 + (len(BUILT_ACCELERATES) > 1)
+    mode = next(component["props"] for component in config_of(blocks) if component["props"].get("elem_id") == f"{prefix}_mode")
+    choices = [choice[1] if isinstance(choice, (list, tuple)) else choice for choice in mode["choices"]]
+    assert choices == [STANDING, *BUILT_MODES] and mode["value"] == STANDING
+
+
+@pytest.mark.parametrize(
+    ("fields", "request_"),
+    [
+        ((STANDING, "512"), None),
+        (("", ""), None),
+        ((None,), None),
+        (("full", ""), ModeRequest("full")),
+        (("lowvram", ""), ModeRequest("lowvram")),
+        (("lowvram", " 512 "), ModeRequest("lowvram", 512)),
+        (("lowvram", 512.0), ModeRequest("lowvram", 512)),
+        (("medvram", "512"), ModeRequest("medvram")),
+        (("full", "", None), ModeRequest("full")),
+    ],
+    ids=repr,
+)
+def test_the_fields_mean_a_request(fields: tuple[object, ...], request_: ModeRequest | None) -> None:
+    assert request_from_fields(*fields) == request_
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        (("lowvram", "much"), UsageError),
+        (("lowvram", "-1"), UsageError),
+        ((["full"], ""), UsageError),
+        (("auto", ""), RefusedError),
+    ],
+    ids=repr,
+)
+def test_fields_that_mean_nothing_are_named(fields: tuple[object, ...], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        request_from_fields(*fields)
+
+
+# --------------------------------------------------------------------------------------------------------------- assets
+
+
+def test_every_file_of_the_script_is_known_on_both_sides() -> None:
+    folder = ROOT / "javascript" / "vram_pilot"
+    assert sorted(assets.HELPERS) == sorted(path.stem for path in folder.glob("*.mjs"))
+    script = (ROOT / "javascript" / assets.SCRIPT).read_text(encoding="utf-8")
+    listed = re.search(r"const HELPERS = \[(.*?)\];", script, re.DOTALL)
+    assert listed and sorted(re.findall(r'"(\w+)"', listed[1])) == sorted(assets.HELPERS)
+
+
+def test_the_scripts_import_by_relative_address_only() -> None:
+    for name, path in assets.FILES.items():
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"https?://(?!www\.w3\.org/)", text), f"{name} names a server"
+        for source in re.findall(r'\bfrom "([^"]+)"', text):
+            assert source.startswith("./") and (path.parent / source).is_file()
+
+
+@pytest.mark.parametrize("base", ["", "/sub/", "../"])
+def test_a_standalone_page_loads_the_files_under_its_root(base: str) -> None:
+    head = assets.head_html(base)
+    for name in (assets.SCRIPT, assets.STYLE):
+        assert re.search(rf'"{re.escape(base)}vram-pilot/assets/{re.escape(name)}\?\d+"', head)
