@@ -33,8 +33,9 @@ export function count(value, one, many = `${one}s`) {
 
 /** A UTC time as the reader's own date and time; the text itself when it is none. */
 export function moment(text, locale = undefined, timeZone = undefined) {
+  if (!text) return MISSING;
   const date = new Date(text);
-  if (Number.isNaN(date.getTime())) return text ? String(text) : MISSING;
+  if (Number.isNaN(date.getTime())) return String(text);
   return date.toLocaleString(locale, { dateStyle: "medium", timeStyle: "medium", timeZone });
 }
 

@@ -30,7 +30,7 @@ function row(session, isChosen, formats, links) {
     <td data-label="Mode"><b>${mode}</b></td>
     <td data-label="Model">${session.model ?? "—"}</td>
     <td data-label="Job">${jobText(session)}</td>
-    <td data-label="Speed" class="vp-number">${rate(session.steps_per_s)}<small>${seconds(session.step_p50_s)} a step</small></td>
+    <td data-label="Speed" class="vp-number">${rate(session.steps_per_s)}${stepText(session.step_p50_s)}</td>
     <td data-label="Peak" class="vp-number">${bytes(session.peak_allocated_bytes)}</td>
     <td class="vp-actions">${formats.includes("html") &&
       html`<a class="vp-link" href="${links(id, "html", false)}" target="_blank" rel="noopener">Open<span class="vp-hidden"> the report: ${title}</span></a>`}
@@ -41,6 +41,8 @@ function row(session, isChosen, formats, links) {
         class="vp-hidden">: ${title}</span></button></td>
   </tr>`;
 }
+
+const stepText = (middle) => (middle === null || middle === undefined ? "" : html`<small>${seconds(middle)} a step</small>`);
 
 function jobText(session) {
   const size = session.width && session.height ? `${session.width}×${session.height}` : null;
