@@ -1,4 +1,4 @@
-"""attach() on real diffusers pipelines with small random models: same images in every mode, exact events, nothing left behind."""
+"""attach() on real diffusers pipelines with small random models: images equal in every mode, exact events, nothing left."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ Afterwards the pipeline is as it was: classes, hooks, attributes, devices and dt
 
 Limits. While attached, the pipeline, its models and its scheduler have classes of their own, derived from theirs and of the
 same name: `isinstance` holds, `type(x) is …` does not, and they cannot be pickled (`save_pretrained` works). Moving the
-pipeline (`to`, `enable_model_cpu_offload` and the like) is refused. Compiled models, accelerate's and diffusers' own offloading, and
-`device_map` are refused by name.
+pipeline (`to`, `enable_model_cpu_offload` and the like) is refused. Compiled models, accelerate's and diffusers' own
+offloading, and `device_map` are refused by name.
 """
 
 from __future__ import annotations

@@ -74,6 +74,9 @@ class DiffusersHost:
     def components(self) -> tuple[Component, ...]:
         return tuple(_component(name, module) for name, module in self._parts.items())
 
+    def computation_state(self) -> None:
+        return None
+
     def obstacle(self) -> str | None:
         found = obstacle(self._pipe)
         return None if found is None else found[0]

@@ -116,6 +116,9 @@ class StandaloneHost:
     def obstacle(self) -> str | None:
         return None
 
+    def computation_state(self) -> None:
+        return None
+
     def take_over_offload(self, serial_previews: bool) -> None:
         """This host moves nothing by itself once a mode has taken over."""
         self._taken_over, self._placed = True, False
