@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vram_pilot.errors import UsageError, VramPilotError
+from vram_pilot.errors import StoreError, UsageError
 from vram_pilot.paths import default_state_dir
 from vram_pilot.reports import words
 from vram_pilot.reports.base import REPORTERS, write_report
@@ -64,18 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Does what was asked for. The answer is the exit status: 0 done, 1 it failed, 2 wrong usage; why is on standard error."""
+    """Does what was asked for and answers 0. Raises VramPilotError; what else is to be said goes to standard error."""
     store = SessionStore(args.data_dir or default_state_dir())
     try:
         run: Callable[[SessionStore, argparse.Namespace], None] = args.run
         run(store, args)
         return 0
-    except VramPilotError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_status
     finally:
         store.close()
-        if store.status_note is not None:
+        if store.status_note is not None and not isinstance(sys.exc_info()[1], StoreError):
             print(f"note: {store.status_note}", file=sys.stderr)
 
 

@@ -201,7 +201,9 @@ class TestTimes:
             assert phase["start_s"] == pytest.approx(end, abs=1e-6)
             end = phase["start_s"] + phase["duration_s"]
         assert end == pytest.approx(session["summary"]["duration_s"], abs=1e-6)
-        assert end == pytest.approx(bench.device.queued_s - 1000.0 if bench.device.queued_s > bench.device.host_s else end, abs=1e-6)
+        assert end == pytest.approx(
+            bench.device.queued_s - 1000.0 if bench.device.queued_s > bench.device.host_s else end, abs=1e-6
+        )
         assert len(session["steps"]) == steps == session["summary"]["step_count"]
         assert sum(step["calls"] for step in session["steps"]) == calls
         reported = [record for record in bench.timeline.after(0, 10**6).records if isinstance(record, StepFinished)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +19,7 @@ def test_any_length_is_bounded_and_even(capacity: int, count: int) -> None:
     assert len(kept) <= capacity
     assert len(kept) >= min(count, capacity // 2)
     assert columns.to_json().get("a", []) == kept
-    distances = {later - earlier for earlier, later in zip(kept, kept[1:])}
+    distances = {later - earlier for earlier, later in pairwise(kept)}
     assert len(distances) <= 1
     if kept:
         assert kept[0] == 0.0

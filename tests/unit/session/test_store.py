@@ -73,9 +73,14 @@ class TestKeeping:
     @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         extra=st.recursive(
-            st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+            st.none()
+            | st.booleans()
+            | st.integers(-(2**70), 2**70)
+            | st.floats(allow_nan=False, allow_infinity=False)
             | st.text(st.characters(blacklist_categories=("Cs",))),
-            lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4),
+            lambda inner: (
+                st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4)
+            ),
             max_leaves=12,
         ),
         width=st.integers(-(2**70), 2**70) | st.text(max_size=5) | st.none() | st.lists(st.integers(), max_size=2),

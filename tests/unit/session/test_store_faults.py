@@ -382,5 +382,3 @@ def run_python(code: str, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-

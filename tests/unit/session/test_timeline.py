@@ -70,7 +70,9 @@ def test_an_empty_slice_keeps_its_cursor() -> None:
 
 def test_many_writers_and_a_reader() -> None:
     timeline = Timeline()
-    writers = [threading.Thread(target=lambda base=base: [timeline.append(note(base + n)) for n in range(500)]) for base in (0, 10_000)]
+    writers = [
+        threading.Thread(target=lambda base=base: [timeline.append(note(base + n)) for n in range(500)]) for base in (0, 10_000)
+    ]
     seen: list[int] = []
     cursor = 0
     for writer in writers:

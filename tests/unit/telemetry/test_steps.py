@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -94,9 +95,10 @@ def test_an_event_that_waits_is_not_used_again(cuda: Cuda) -> None:
     for _ in range(5):
         marks.append(clock.mark())
         cuda.queued_ms += 10.0
-    assert [clock.resolve(one, other) for one, other in zip(marks, marks[1:])][1:] == [None] * 3
+    assert [clock.resolve(one, other) for one, other in pairwise(marks)] == [None] * 4
+    assert len(cuda.events) == 5
     cuda.done_ms = 100.0
-    assert [clock.resolve(one, other) for one, other in zip(marks[1:], marks[2:])] == pytest.approx([0.01] * 3)
+    assert [clock.resolve(one, other) for one, other in pairwise(marks)] == pytest.approx([0.01] * 4)
 
 
 @pytest.mark.parametrize("state", ["not started", "capturing"])
