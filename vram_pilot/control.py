@@ -65,6 +65,7 @@ class Controller:
         self._effective = AS_LAUNCHED
         self._model_known = False  # False: the mode in force must be entered again before the next call
         self._refusal: str | None = None
+        self._given_up: ModeRequest | None = None  # it failed: not tried again before the next job, or a new request
         self._job_modes: list[ModeRequest] = []  # in force during the running or last job, in order
         self._session_id: str | None = None
         self._step: int | None = None
@@ -85,7 +86,7 @@ class Controller:
             in_job = self._in_job
             if scope == "job" and not in_job:
                 raise RefusedError("No job is running", do='Use the scope "standing", or send the mode with the job itself.')
-            before = self._standing
+            before, self._given_up = self._standing, None
             if scope == "standing" or not in_job:
                 self._standing, self._job = request, None
             else:
@@ -95,7 +96,8 @@ class Controller:
         failures: list[VramPilotError] = []
         if self.host.run_when_idle(lambda: self._try(request, reason, failures)) and failures:
             with self._lock:
-                self._standing = before
+                if self._standing is request:  # and not what somebody else asked for meanwhile
+                    self._standing = before
             raise failures[0]
         return ModeAnswer(request, self._effective, "now" if self._effective == request else "next_job")
 
@@ -169,7 +171,7 @@ class Controller:
         False when the job did not end in time: it goes back at its next step boundary, if it is still listened to.
         """
         with self._lock:
-            self._standing, self._job = AS_LAUNCHED, None
+            self._standing, self._job, self._given_up = AS_LAUNCHED, None, None
         deadline = time.monotonic() + timeout_s
         while not self.host.run_when_idle(lambda: self._apply_or_note("stopped")):
             if not self._idle.wait(deadline - time.monotonic()) or time.monotonic() > deadline:
@@ -191,7 +193,7 @@ class Controller:
             self._idle.clear()
             self._job = job.mode
             self._step = None
-            self._refusal = None
+            self._refusal = self._given_up = None
             self._job_modes = []
         self._apply_or_note("job")
         with self._lock:
@@ -214,21 +216,28 @@ class Controller:
             self._in_job = False
             self._job = None
             self._step = None
-        if status in ("oom", "error"):
-            self.bank.settle()
-        self._apply_or_note("job ended")
-        self._idle.set()
+        try:
+            self._settle()
+            self._apply_or_note("job ended")
+        finally:
+            self._idle.set()
 
     def model_changing(self) -> None:
         """The host moves or rewrites weights as a whole: everything goes back to as-launched, home copies are dropped."""
         if self._effective.mode != "as-launched" or self.bank.holds_anything():
-            self._leave()
-            self._modes["as-launched"].activate(self.host, AS_LAUNCHED, self.bank)
+            try:
+                self._leave()
+                self._modes["as-launched"].activate(self.host, AS_LAUNCHED, self.bank)
+            except Exception:  # no room on the device for a model that is about to go, say
+                log.exception("VRAM Pilot: putting the model back as it was launched failed")
+                self._note("The model could not be put back as it was launched; its weights were left in main memory.")
+                self.bank.forget()
         with self._lock:
             self._effective, self._model_known = AS_LAUNCHED, False
 
     def model_changed(self) -> None:
-        self._model_known = False
+        with self._lock:
+            self._model_known, self._refusal, self._given_up = False, None, None
 
     # ------------------------------------------------------------------------------------------------ inside
 
@@ -236,7 +245,7 @@ class Controller:
         return self._job if self._job is not None else self._standing
 
     def _check(self, request: ModeRequest) -> None:
-        refusal = self._modes[request.mode].check(self.host, request)
+        refusal = self._modes[request.mode].check(self.host, request, self.bank)
         if refusal is not None:
             raise RefusedError(f"{request.mode} cannot be used: {refusal.reason}", do=refusal.do)
 
@@ -244,17 +253,15 @@ class Controller:
         """Brings the wanted mode into force; a refusal or a failure is recorded and the job goes on in the mode in force."""
         with self._lock:
             wanted = self._wanted()
+            if wanted == self._given_up:
+                wanted = self._effective
         if wanted == self._effective and self._model_known:
             return
         try:
             self._apply(wanted, reason)
         except VramPilotError as error:
             with self._lock:
-                self._refusal = str(error)
-                if self._job is not None:
-                    self._job = self._effective
-                else:
-                    self._standing = self._effective
+                self._refusal, self._given_up = str(error), wanted
             self._note(f"{wanted.mode} was not entered, {self._effective.mode} stays in force: {error}")
 
     def _reenter_if_changed(self) -> None:
@@ -267,16 +274,16 @@ class Controller:
         if request == before and self._model_known:
             return
         if self.host.model() is None:
-            with self._lock:
-                self._effective, self._refusal = AS_LAUNCHED, "no model is loaded: the mode is applied when one is"
+            self._without_model()
             return
         self._check(request)
         if request.mode == "as-launched" and before.mode == "as-launched" and not self.bank.holds_anything():
             self._model_known = True
             return
         with self._guard.entering(request.mode):
-            self._leave()
+            self._model_known = False  # until a mode is in force again, whatever interrupts this
             try:
+                self._leave()
                 self._modes[request.mode].activate(self.host, request, self.bank)
             except Exception as error:  # the gate for anything that a host or torch throws while weights move
                 log.exception("VRAM Pilot: entering %s failed", request.mode)
@@ -294,6 +301,23 @@ class Controller:
                 self._job_modes.append(request)
         if request != before:
             self._record(before, request, reason, failed=False, start=start)
+
+    def _without_model(self) -> None:
+        """The host has no model. What the bank may still hold is of one that it dropped without a word."""
+        if self.bank.holds_anything():
+            self.bank.forget()
+            self.host.give_back_offload()
+        with self._lock:
+            self._effective, self._model_known = AS_LAUNCHED, False
+            self._refusal = "no model is loaded: the mode is applied when one is"
+
+    def _settle(self) -> None:
+        """Nothing of the job that ended is left in flight; where that fails, the mode is entered anew."""
+        try:
+            self.bank.settle()
+        except Exception:  # a device that fails while weights are brought home
+            log.exception("VRAM Pilot: the end of a job could not be tidied up")
+            self._model_known = False
 
     def _leave(self) -> None:
         self._modes[self._effective.mode].deactivate(self.host, self.bank)

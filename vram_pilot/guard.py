@@ -24,7 +24,9 @@ class ActivationGuard:
         """Marks `mode` as being entered while the block runs. The marker survives only when the process dies inside."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._marker.write_text(json.dumps({"mode": mode, "pid": os.getpid()}), encoding="utf-8")
+            draft = self._marker.with_suffix(".tmp")
+            draft.write_text(json.dumps({"mode": mode, "pid": os.getpid()}), encoding="utf-8")
+            draft.replace(self._marker)  # another process never reads half of it
         except OSError as error:
             log.debug("VRAM Pilot: no crash protection, %s", error)
         try:
@@ -35,24 +37,32 @@ class ActivationGuard:
 
     def crashed_in(self) -> str | None:
         """The mode that a dead process was entering, None when none was."""
-        for marker in self._markers():
-            try:
-                found = json.loads(marker.read_text(encoding="utf-8"))
-                mode, pid = str(found["mode"]), int(found["pid"])
-            except (OSError, ValueError, KeyError, TypeError):
-                return "a mode"
-            if pid == os.getpid() or not _alive(pid):
-                return mode
-        return None
+        return next((mode for mode in map(_crash, self._markers()) if mode is not None), None)
 
     def clear(self) -> None:
-        """Forgets every crash of a dead process."""
+        """Forgets every crash of a dead process. What another process is entering right now stays marked."""
         for marker in self._markers():
-            with contextlib.suppress(OSError):
-                marker.unlink()
+            if _crash(marker) is not None:
+                with contextlib.suppress(OSError):
+                    marker.unlink()
 
     def _markers(self) -> list[Path]:
-        return sorted(self._folder.glob("entering-*.json")) if self._folder.is_dir() else []
+        try:
+            return sorted(self._folder.glob("entering-*.json")) if self._folder.is_dir() else []
+        except OSError:
+            return []
+
+
+def _crash(marker: Path) -> str | None:
+    """The mode whose entering ended with its process, None while that process lives. A damaged marker is a crash, too."""
+    try:
+        found = json.loads(marker.read_text(encoding="utf-8"))
+        mode, pid = str(found["mode"]), int(found["pid"])
+    except FileNotFoundError:  # its process has just come through
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return "a mode"
+    return mode if pid == os.getpid() or not _alive(pid) else None
 
 
 def _alive(pid: int) -> bool:

@@ -11,7 +11,7 @@ from vram_pilot.streaming.bank import WeightBank
 class AsLaunched:
     name = "as-launched"
 
-    def check(self, host: Host, request: ModeRequest) -> Refusal | None:
+    def check(self, host: Host, request: ModeRequest, bank: WeightBank) -> Refusal | None:
         return None
 
     def activate(self, host: Host, request: ModeRequest, bank: WeightBank) -> None:

@@ -45,8 +45,8 @@ class Mode(Protocol):
 
     name: str
 
-    def check(self, host: Host, request: ModeRequest) -> Refusal | None:
-        """Whether `activate` can work here. Changes nothing."""
+    def check(self, host: Host, request: ModeRequest, bank: WeightBank) -> Refusal | None:
+        """Whether `activate` can work here. Changes nothing. Any thread."""
 
     def activate(self, host: Host, request: ModeRequest, bank: WeightBank) -> None:
         """Enters the mode. After an exception the model is parked, as before."""

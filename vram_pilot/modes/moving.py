@@ -14,10 +14,10 @@ class MovingMode:
     name = ""
     serial_previews = True
 
-    def check(self, host: Host, request: ModeRequest) -> Refusal | None:
+    def check(self, host: Host, request: ModeRequest, bank: WeightBank) -> Refusal | None:
         reason = host.obstacle()
         if reason is None:
-            reason = WeightBank.obstacle(host.components())
+            reason = bank.obstacle(host.components())
         return None if reason is None else Refusal(reason)
 
     def activate(self, host: Host, request: ModeRequest, bank: WeightBank) -> None:
@@ -37,14 +37,13 @@ class MovingMode:
         bank.park()
 
     def report(self, bank: WeightBank) -> ModeReport:
-        memory, executor = bank.memory, bank.executor
-        notes = () if memory.note is None else (memory.note,)
+        memory = bank.memory
         return ModeReport(
             resident_bytes=bank.resident_denoiser_bytes(),
-            slot_bytes=0 if executor is None else executor.slot_bytes,
+            slot_bytes=bank.slot_bytes,
             streamed_bytes=bank.streamed_bytes,
-            prefetch_misses=0 if executor is None else executor.misses,
+            prefetch_misses=bank.prefetch_misses,
             pinned_bytes=memory.pinned_bytes,
             pageable_bytes=memory.pageable_bytes,
-            notes=notes,
+            notes=() if memory.note is None else (memory.note,),
         )

@@ -1,32 +1,35 @@
 """Keeps the weights of one model: which component is on the device, which is in its host copy, which is streamed.
 
-The bank outlives the modes, so that host copies made once serve every later switch; it is emptied when the model changes and when the
-host gets everything back.
+The bank outlives the modes, so that host copies made once serve every later switch; it is emptied when the model changes and
+when the host gets everything back.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from vram_pilot.errors import RefusedError
 from vram_pilot.hosts.base import Component, Host
+from vram_pilot.streaming.copies import CopyEngine, copy_engine
+from vram_pilot.streaming.each import for_each
 from vram_pilot.streaming.executor import StreamExecutor
 from vram_pilot.streaming.gates import Gates
-from vram_pilot.streaming.part import Part
+from vram_pilot.streaming.part import Part, is_on
 from vram_pilot.streaming.pinned import HostMemory
-from vram_pilot.streaming.copies import CopyEngine, copy_engine
-from vram_pilot.streaming.split import all_weights
-from vram_pilot.streaming.units import Unit, Weight, obstacle, storage_key
+from vram_pilot.streaming.units import Unit
+from vram_pilot.streaming.weights import StorageKey, Weight, all_weights, obstacle, overlap, storage_key
 from vram_pilot.units import MIB
 
 log = logging.getLogger(__name__)
 
 #: Device memory that streamed weights pass through, unless a unit is larger.
 ARENA_BYTES = 192 * MIB
+_CPU = torch.device("cpu")
+#: What is made under inference mode could not be changed in place later, by us or by the host.
+_plain = torch.inference_mode(False)
 
 
 class WeightBank:
@@ -36,10 +39,9 @@ class WeightBank:
         self.memory = HostMemory(pinned_share)
         self.executor: StreamExecutor | None = None
         self._gates: Gates | None = None
-        self._parts: dict[str, Part] = {}
+        self._parts: Mapping[str, Part] = {}  # exchanged as a whole: other threads read the figures
         self._shared: Unit | None = None  # weights that more than one part uses: on the device in every mode of ours
         self._engine: CopyEngine | None = None
-        self._lock = threading.RLock()
 
     # ------------------------------------------------------------------------------------------------ figures
 
@@ -48,55 +50,71 @@ class WeightBank:
 
     def resident_denoiser_bytes(self) -> int | None:
         """Denoiser weights that stay on the device between its calls; None when no component is looked after."""
-        if self.executor is not None:
-            return self.executor.resident_bytes
+        executor = self.executor
+        if executor is not None:
+            return executor.resident_bytes
         found = [part for part in self._parts.values() if part.component.role == "denoiser"]
         return sum(part.device_bytes for part in found) if found else None
 
     @property
+    def slot_bytes(self) -> int:
+        """Device buffers of a streamed denoiser, with what has to be held beside them: weights that are used throughout a call
+        or shared with another component."""
+        executor, shared = self.executor, self._shared
+        if executor is None:
+            return 0
+        return executor.slot_bytes + (0 if shared is None else shared.size_bytes)
+
+    @property
     def streamed_bytes(self) -> int:
-        return 0 if self.executor is None else self.executor.streamed_bytes
+        executor = self.executor
+        return 0 if executor is None else executor.streamed_bytes
+
+    @property
+    def prefetch_misses(self) -> int:
+        executor = self.executor
+        return 0 if executor is None else executor.misses
 
     # ------------------------------------------------------------------------------------------------ what modes ask for
 
-    @staticmethod
-    def obstacle(components: Sequence[Component]) -> str | None:
-        """Why the weights of this model cannot be moved, None when they can. Changes nothing."""
-        ranges: dict[tuple[int, int], tuple[object, ...]] = {}
-        for component in components:
-            for weight in all_weights(component.module):
-                reason = obstacle(weight.tensor)
-                if reason is not None:
-                    return f"{component.name}: {reason}"
-                shape = (tuple(weight.tensor.shape), tuple(weight.tensor.stride()), weight.tensor.dtype)
-                if ranges.setdefault(storage_key(weight.tensor), shape) != shape:
-                    return f"{component.name}: weights lie over each other in memory"
-        return None
+    def obstacle(self, components: Sequence[Component]) -> str | None:
+        """Why the weights of this model cannot be moved, None when they can. Changes nothing. Any thread: weights that are
+        looked after already were examined then, and move while a job runs."""
+        return None if self._looks_after(components) else _obstacle(components)
 
+    def _looks_after(self, components: Sequence[Component]) -> bool:
+        return [part.component.module for part in self._parts.values()] == [component.module for component in components]
+
+    @_plain
     def attach(self, host: Host) -> None:
-        """Takes stock of the host's model, unless that is done. Raises RefusedError when it cannot be moved."""
+        """Takes stock of the host's model, unless that is done and still true. Raises RefusedError when it cannot be moved."""
         components = host.components()
-        if [part.component.module for part in self._parts.values()] == [component.module for component in components]:
+        torch.clear_autocast_cache()  # casts of these weights would stay on the device
+        if self._parts and self._looks_after(components) and not any(part.outdated() for part in self._parts.values()):
             return
-        if self._parts:
-            raise RuntimeError("the bank still holds another model")
-        reason = self.obstacle(components)
+        launched = {weight.name: weight.launch for weight in self._weights()} if self._looks_after(components) else {}
+        self.release(_CPU if launched else None)
+        reason = _obstacle(components)
         if reason is not None:
             raise RefusedError("The weights of this model cannot be moved", do=f"{reason}.")
-        shared = _shared_keys(components)
-        for component in components:
-            self._parts[component.name] = Part(component, frozenset(shared), self.memory, host.device())
-        if shared:
-            self._shared = Unit("(shared between parts)", None, list(shared.values()))
         if self._engine is None or self._engine.device != host.device():
             self._engine = copy_engine(host.device())
+        shared = _shared(components)
+        keys = frozenset(storage_key(weight.tensor) for weight in shared)
+        parts = {component.name: Part(component, keys, self.memory, host.device()) for component in components}
+        self._shared = Unit("(shared between parts)", None, shared) if shared else None
+        self._parts = parts
+        for weight in self._weights():
+            weight.launch = launched.get(weight.name, weight.launch)
 
+    @_plain
     def load_all(self) -> None:
         """Every component on the device, with no hook: `full`."""
         self._load_shared()
         for part in self._parts.values():
             part.load()
 
+    @_plain
     def swap(self, names: Sequence[str], beside: str | None = None) -> None:
         """These components come to the device only while they run, one at a time, and none while `beside` runs."""
         self._load_shared()
@@ -106,66 +124,94 @@ class WeightBank:
         self._gates = Gates([self._parts[name] for name in names], alone)
         self._gates.install()
 
+    @_plain
     def stream(self, name: str, budget_bytes: int) -> None:
         """The component's units pass through an arena; `budget_bytes` of them stay."""
         assert self._engine is not None
         part = self._parts[name]
         part.unload()
-        self.executor = StreamExecutor(
-            part.component.module, part.units, part.held, budget_bytes, ARENA_BYTES, self._engine
-        )
+        self.executor = StreamExecutor(part.component.module, part.units, part.held, budget_bytes, ARENA_BYTES, self._engine)
         self.executor.install()
 
+    @_plain
     def park(self) -> None:
         """Takes every hook away; each component is whole, on the device or at home."""
-        if self._gates is not None:
-            self._gates.remove()
-            self._gates = None
-        if self.executor is not None:
-            self.executor.remove()
-            self.executor = None
+        gates, self._gates = self._gates, None
+        if gates is not None:
+            gates.remove()
+        executor, self.executor = self.executor, None
         torch.clear_autocast_cache()
+        if executor is not None:
+            executor.remove()
 
-    def release(self) -> None:
-        """The host gets its own tensors back, each where it was launched; host copies are given up."""
+    @_plain
+    def release(self, device: torch.device | None = None) -> None:
+        """The host gets its own tensors back, on `device` or, when that is None, each where it was launched; host copies are
+        given up."""
         self.park()
         if self._engine is not None:
             self._engine.drain()
-        for part in self._parts.values():
-            part.release()
+        for_each(self._parts.values(), lambda part: part.release(device))
         if self._shared is not None:
-            self._shared.release()
+            self._shared.release(device)
         self._parts, self._shared = {}, None
+
+    def forget(self) -> None:
+        """For a model that its host has dropped: hooks are taken away, and the weights are left in ordinary main memory."""
+        self.release(_CPU)
 
     # ------------------------------------------------------------------------------------------------ events
 
+    @_plain
     def phase_started(self, name: str) -> None:
         """The component that this phase needs is fetched ahead."""
         role = {"encode": "text_encoder", "denoise": "denoiser", "decode": "vae"}.get(name)
         if self._gates is not None and role is not None:
             self._gates.fetch(role)
 
+    @_plain
     def settle(self) -> None:
-        """After a failed job: nothing is in flight and no unit is bound to a slot."""
-        if self.executor is not None:
-            self.executor.settle()
+        """After a job, however it ended: nothing is in flight and no unit is bound to a slot."""
         if self._gates is not None:
             self._gates.settle()
+        if self.executor is not None:
+            self.executor.settle()
 
     def _load_shared(self) -> None:
-        if self._shared is not None and self._shared.home is None:
-            assert self._engine is not None
+        if self._shared is None or self._shared.away:
+            return
+        assert self._engine is not None
+        if self._shared.home is None:
+            if is_on(self._shared, self._engine.device):
+                return
             self._shared.take_home(self.memory, self._engine.device)
-            self._shared.load(self._engine.device)
+        self._shared.load(self._engine.device)
+
+    def _weights(self) -> list[Weight]:
+        units = [unit for part in self._parts.values() for unit in part.everything]
+        return [weight for unit in [*units, *([self._shared] if self._shared else [])] for weight in unit.weights]
 
 
-def _shared_keys(components: Sequence[Component]) -> dict[tuple[int, int], Weight]:
-    """Weights that lie in more than one component, by storage key."""
-    owner: dict[tuple[int, int], str] = {}
-    shared: dict[tuple[int, int], Weight] = {}
+def _obstacle(components: Sequence[Component]) -> str | None:
+    everything: list[Weight] = []
+    for component in components:
+        weights = all_weights(component.module)
+        for weight in weights:
+            reason = obstacle(weight.tensor)
+            if reason is not None:
+                return f"{component.name}: {reason}"
+        everything += weights
+        if overlap(everything):
+            return f"{component.name}: weights lie over each other in memory"
+    return None
+
+
+def _shared(components: Sequence[Component]) -> list[Weight]:
+    """Weights whose memory lies in more than one component, under each of their names."""
+    owners: dict[StorageKey, set[str]] = {}
+    found: dict[tuple[int, str], Weight] = {}
     for component in components:
         for weight in all_weights(component.module):
-            key = storage_key(weight.tensor)
-            if owner.setdefault(key, component.name) != component.name:
-                shared[key] = weight
-    return shared
+            owners.setdefault(storage_key(weight.tensor), set()).add(component.name)
+            found[weight.name] = weight
+    return [weight for weight in found.values() if len(owners[storage_key(weight.tensor)]) > 1]

@@ -1,14 +1,17 @@
-"""One component on the device at a time: whoever is called comes in, whoever is idle goes out. Unchanged weights are dropped, not
-copied back."""
+"""One component on the device at a time: whoever is called comes in, whoever is idle goes out. Unchanged weights are dropped,
+not copied back."""
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
+from vram_pilot.streaming.each import for_each
 from vram_pilot.streaming.part import Part
 
 
@@ -21,17 +24,21 @@ class Gates:
         self._parts = list(parts)
         self._busy: dict[str, int] = {}
         self._hooks: list[Any] = []
+        self._open = False  # a call that was under way when the hooks were removed still reaches them: then they do nothing
         self._lock = threading.RLock()
 
     def install(self) -> None:
+        self._open = True
         for part in self._parts:
             for module in _doors(part):
-                self._hook(module, part)
+                self._before(module, functools.partial(self._enter, part))
+                self._after(module, functools.partial(self._leave, part))
         if self._alone is not None:
-            self._hooks.append(self._alone.register_forward_pre_hook(lambda _module, _args: self._clear(None), prepend=True))
+            self._before(self._alone, functools.partial(self._clear, None))
 
     def remove(self) -> None:
         """Every component ends at home or on the device as a whole; no hook is left."""
+        self._open = False
         for handle in reversed(self._hooks):
             handle.remove()
         self._hooks.clear()
@@ -43,22 +50,32 @@ class Gates:
             self._bring(wanted)
 
     def settle(self) -> None:
-        self._busy.clear()
+        """Between jobs, whatever became of the last one: nobody is busy."""
+        with self._lock:
+            self._busy.clear()
 
-    def _hook(self, module: nn.Module, part: Part) -> None:
-        name = part.component.name
+    def _before(self, module: nn.Module, work: Callable[[], None]) -> None:
+        @torch.inference_mode(False)  # what is made under it could not be changed in place later
+        def hook(_module: nn.Module, _args: Any) -> None:
+            if self._open:
+                work()
 
-        def enter(_module: nn.Module, _args: Any) -> None:
-            with self._lock:
-                self._bring(part)
-                self._busy[name] = self._busy.get(name, 0) + 1
+        self._hooks.append(module.register_forward_pre_hook(hook, prepend=True))
 
-        def leave(_module: nn.Module, _args: Any, _out: Any) -> None:
-            with self._lock:
-                self._busy[name] = max(self._busy.get(name, 1) - 1, 0)
+    def _after(self, module: nn.Module, work: Callable[[], None]) -> None:
+        def hook(_module: nn.Module, _args: Any, _out: Any) -> None:
+            work()
 
-        self._hooks.append(module.register_forward_pre_hook(enter, prepend=True))
-        self._hooks.append(module.register_forward_hook(leave, always_call=True))
+        self._hooks.append(module.register_forward_hook(hook, always_call=True))
+
+    def _enter(self, part: Part) -> None:
+        with self._lock:
+            self._busy[part.component.name] = self._busy.get(part.component.name, 0) + 1
+            self._bring(part)
+
+    def _leave(self, part: Part) -> None:
+        with self._lock:
+            self._busy[part.component.name] = max(self._busy.get(part.component.name, 0) - 1, 0)
 
     def _bring(self, part: Part) -> None:
         with self._lock:
@@ -70,14 +87,16 @@ class Gates:
     def _clear(self, wanted: Part | None) -> None:
         """Sends away what is on the device and idle."""
         with self._lock:
-            for part in self._parts:
-                if part is not wanted and part.loaded and not self._busy.get(part.component.name):
-                    part.unload()
+            idle = [part for part in self._parts if part.loaded and not self._busy.get(part.component.name)]
+            leaving = [part for part in idle if part is not wanted]
+            for_each(leaving, Part.unload)
+            if leaving:
+                torch.clear_autocast_cache()  # casts of their weights would stay on the device
 
 
 def _doors(part: Part) -> Iterator[nn.Module]:
-    """The modules whose call means that the component is needed. A denoiser is entered from its root or its blocks, so that the many
-    modules inside keep their speed; the others may be entered anywhere (an embedding table, a VAE's decoder)."""
+    """The modules whose call means that the component is needed. A denoiser is entered from its root or its blocks, so that the
+    many modules inside keep their speed; the others may be entered anywhere (an embedding table, a VAE's decoder)."""
     root = part.component.module
     if part.component.role != "denoiser":
         yield from (module for module in root.modules() if not isinstance(module, (nn.ModuleList, nn.ModuleDict)))

@@ -5,21 +5,22 @@ from __future__ import annotations
 import torch
 
 from vram_pilot.hosts.base import Component
+from vram_pilot.streaming.each import for_each
 from vram_pilot.streaming.pinned import HostMemory
 from vram_pilot.streaming.split import split
 from vram_pilot.streaming.units import Unit
+from vram_pilot.streaming.weights import StorageKey, all_weights
 
 
 class Part:
     """left_out: storage keys of weights that are looked after elsewhere."""
 
-    def __init__(
-        self, component: Component, left_out: frozenset[tuple[int, int]], memory: HostMemory, device: torch.device
-    ) -> None:
+    def __init__(self, component: Component, left_out: frozenset[StorageKey], memory: HostMemory, device: torch.device) -> None:
         self.component = component
         self.units, self.held = split(component.module, left_out)
         self._memory = memory
         self._device = device
+        self._names = _names(component)
         self.loaded = False  # every unit is in a device buffer of ours
 
     @property
@@ -29,23 +30,24 @@ class Part:
     @property
     def device_bytes(self) -> int:
         """Weights that are on the device now, be it in our buffers or in the host's tensors."""
-        return sum(unit.size_bytes for unit in self.everything if unit.bound is not unit.home_views or unit.home is None)
+        return sum(unit.size_bytes for unit in self.everything if unit.away or (unit.home is None and self._is_there(unit)))
+
+    def outdated(self) -> bool:
+        """Whether the module has other places for weights than when stock was taken (layers added, taken out or exchanged)."""
+        return self._names != _names(self.component)
 
     def load(self) -> None:
         """Brings the whole component to the device, on the current stream. After an exception it is at home as a whole.
 
         Weights that already are where the host launched them, on that device, are left alone.
         """
-        if self.loaded:
-            return
-        if all(unit.home is None and _is_on(unit, self._device) for unit in self.everything):
+        if self.loaded or all(unit.home is None and self._is_there(unit) for unit in self.everything):
             return
         try:
             for unit in self.everything:
                 if unit.home is None:
                     unit.take_home(self._memory, self._device)
-                if unit.bound is unit.home_views:
-                    unit.go_home()  # takes in what the host changed meanwhile (diffusers casts the VAE of SDXL, for one)
+                if not unit.away:
                     unit.load(self._device)
         except BaseException:
             self.unload()
@@ -53,21 +55,28 @@ class Part:
         self.loaded = True
 
     def unload(self) -> int:
-        """Leaves the device for the host copy, which is made where there is none. Answers the number of weights written back."""
+        """Leaves the device for the host copy, which is made where there is none. Answers the number written back."""
         self.loaded = False
-        written = 0
-        for unit in self.everything:
-            if unit.home is None:
-                unit.take_home(self._memory, self._device)
-            else:
-                written += unit.drop()
-        return written
+        return sum(for_each(self.everything, self._send_home))
 
-    def release(self) -> None:
+    def _is_there(self, unit: Unit) -> bool:
+        return is_on(unit, self._device)
+
+    def _send_home(self, unit: Unit) -> int:
+        if unit.home is not None:
+            return unit.drop()
+        unit.take_home(self._memory, self._device)
+        return 0
+
+    def release(self, device: torch.device | None = None) -> None:
+        """Back to the host's own tensors, on `device` or, when that is None, each where it was launched."""
         self.loaded = False
-        for unit in self.everything:
-            unit.release()
+        for_each(self.everything, lambda unit: unit.release(device))
 
 
-def _is_on(unit: Unit, device: torch.device) -> bool:
+def is_on(unit: Unit, device: torch.device) -> bool:
     return all(weight.tensor.device == device for weight in unit.weights)
+
+
+def _names(component: Component) -> set[tuple[int, str]]:
+    return {weight.name for weight in all_weights(component.module)}

@@ -35,7 +35,7 @@ class HostMemory:
         self.pinned_bytes = 0
         self.pageable_bytes = 0
         self.note: str | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a buffer may be collected, and counted off, while its own thread holds the lock
         total = total_ram_bytes()
         self._limit = None if total is None else int(total * share)
 
