@@ -25,18 +25,12 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-@pytest.fixture(scope="module", params=["plain", "rich"])
-def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report({"plain": plain_session, "rich": rich_session}[request.param](), "html", path)
-    return path
-
-
 class Visit:
     """The open page, with everything that it asked for and complained of."""
 
     def __init__(self, page: Page, path: Path) -> None:
         self.page = page
+        self.path = path
         self.requests: list[str] = []
         self.complaints: list[str] = []
         page.on("request", lambda request: self.requests.append(request.url))
@@ -53,13 +47,17 @@ class Visit:
         return int(red), int(green), int(blue)
 
 
-@pytest.fixture(
-    params=[("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)], ids=lambda value: f"{value[0]}-{value[1]}"
-)
-def visit(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[Visit]:
-    scheme, width = request.param
+SESSIONS = {"plain": plain_session, "rich": rich_session}
+VIEWS = [(name, scheme, width) for name in SESSIONS for scheme in ("light", "dark") for width in (1280, 390)]
+
+
+@pytest.fixture(scope="module", params=VIEWS, ids=lambda view: "-".join(map(str, view)))
+def visit(request: pytest.FixtureRequest, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
+    name, scheme, width = request.param
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_report(SESSIONS[name](), "html", path)
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
-    yield Visit(context.new_page(), report)
+    yield Visit(context.new_page(), path)
     context.close()
 
 
@@ -74,8 +72,8 @@ def contrast(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_nothing_but_the_file_is_requested(visit: Visit, report: Path) -> None:
-    assert visit.requests == [report.as_uri()]
+def test_nothing_but_the_file_is_requested(visit: Visit) -> None:
+    assert visit.requests == [visit.path.as_uri()]
     assert visit.complaints == []
 
 
