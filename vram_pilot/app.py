@@ -33,27 +33,32 @@ class App:
         allow_control: Callable[[], bool] = lambda: True,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        chosen = settings or {}
         self.host = host
         self.state_dir = state_dir
         self.off = off
         self.timeline = Timeline()
-        self.controller = Controller(
-            host, self.timeline, state_dir, pinned_share=chosen.get(PINNED_SHARE.key, PINNED_SHARE.default)
-        )
-        keep = chosen.get(KEEP_SESSIONS.key, KEEP_SESSIONS.default)
-        self.store = SessionStore(state_dir, retention=Retention(count=keep))
-        self.record = bool(chosen.get(RECORD.key, RECORD.default))
-        self.write_infotext = bool(chosen.get(WRITE_INFOTEXT.key, WRITE_INFOTEXT.default))
+        self.controller = Controller(host, self.timeline, state_dir)
+        self.store = SessionStore(state_dir)
         self.recorder: Recorder | None = None
         self._allow_control = allow_control
         self._unsubscribe: Callable[[], None] | None = None
+        self._leaving = False  # `stop` was called in mid-job: everything goes back at its end
+        self.configure(settings or {})
+
+    def configure(self, settings: dict[str, Any]) -> None:
+        """Takes the machine settings over, defaults for those that are left out. They hold from the next job on."""
+        self.controller.bank.memory.set_share(settings.get(PINNED_SHARE.key, PINNED_SHARE.default))
+        self.store.set_retention(Retention(count=settings.get(KEEP_SESSIONS.key, KEEP_SESSIONS.default)))
+        self.record = bool(settings.get(RECORD.key, RECORD.default))
+        self.write_infotext = bool(settings.get(WRITE_INFOTEXT.key, WRITE_INFOTEXT.default))
 
     def remote_control_allowed(self) -> bool:
         return self._allow_control()
 
     def start(self, standing: ModeRequest | None = None) -> None:
-        """Begins to listen; standing: the mode to begin with. Does nothing when it listens already or is off."""
+        """Begins to listen; standing: the mode to begin with, None for the one before `stop`. Does nothing when it listens
+        already or is off."""
+        self._leaving = False
         if self.off or self._unsubscribe is not None:
             return
         self.controller.start(standing or self.controller.standing())
@@ -61,17 +66,28 @@ class App:
         self._unsubscribe = self.host.subscribe(_Events(self))
 
     def stop(self) -> None:
-        """Puts the host back as it was launched and stops listening. `start` may follow."""
+        """Puts the host back as it was launched and stops listening. `start` may follow.
+
+        A job that runs on and on keeps its mode, and this is made up for at its end, unless `start` has been called by then.
+        """
         if self._unsubscribe is None:
             return
         standing = self.controller.standing()
-        if not self.controller.stop():
-            log.warning("VRAM Pilot: a job is still running; it goes back to as-launched at its next step")
+        self._leaving = not self.controller.stop()
+        self.controller.start(standing)
+        if self._leaving:
+            log.warning("VRAM Pilot: a job is still running; everything goes back as it was launched when it ends")
             return
         self._unsubscribe()
         self._unsubscribe = None
         self.store.flush()
-        self.controller.start(standing)
+
+    def job_ended(self) -> None:
+        """Called by the listener below when a job has ended and its mode is left."""
+        if self._leaving and self._unsubscribe is not None:
+            self.controller.model_changing()
+            self._unsubscribe()
+            self._unsubscribe = None
 
     def infotext(self) -> str | None:
         """The field "VRAM mode" of an image that is being made: the modes in force, None when nothing of ours was."""
@@ -137,6 +153,7 @@ class _Events:
             if self._app.recorder is not None:
                 self._app.recorder.job_finished(status, error)
             self._app.controller.bind_session(None)
+            self._app.job_ended()
 
     def model_changing(self) -> None:
         self._controller.model_changing()

@@ -36,8 +36,11 @@ class HostMemory:
         self.pageable_bytes = 0
         self.note: str | None = None
         self._lock = threading.RLock()  # a buffer may be collected, and counted off, while its own thread holds the lock
-        total = total_ram_bytes()
-        self._limit = None if total is None else int(total * share)
+        self._total = total_ram_bytes()
+
+    def set_share(self, share: float) -> None:
+        """Holds for what is allocated from now on."""
+        self.share = share
 
     def allocate(self, size_bytes: int, device: torch.device) -> HostBuffer:
         """A buffer of `size_bytes`, page-locked for `device` when that is a CUDA device and the share allows it."""
@@ -56,7 +59,7 @@ class HostMemory:
 
     def _reserve(self, room: int) -> bool:
         with self._lock:
-            if self._limit is not None and self.pinned_bytes + room > self._limit:
+            if self._total is not None and self.pinned_bytes + room > self._total * self.share:
                 self.note = (
                     f"Pinned memory has reached its share of the RAM ({self.share:.0%}): further weights are kept in ordinary "
                     "memory, which copies several times slower."

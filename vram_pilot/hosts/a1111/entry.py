@@ -1,4 +1,4 @@
-"""Puts the extension into the WebUI: builds the app once in the process, and registers callbacks at every load of the scripts."""
+"""Puts the extension into the WebUI: one app for the process, callbacks at every load of the scripts."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _SECTION = ("vram_pilot", "VRAM Pilot")
 
 _app: App | None = None
 _gradio_app: Any = None
+_started = False  # the settings have given the standing mode once; a Reload UI keeps what has been chosen since
 
 
 def app() -> App:
@@ -31,7 +32,7 @@ def app() -> App:
             state_dir(),
             off=bool(_flag("vram_pilot_off")),
             allow_control=_control_allowed,
-            settings={setting.key: _chosen(setting) for setting in MACHINE_SETTINGS},
+            settings=_machine_settings(),
         )
     return _app
 
@@ -44,11 +45,12 @@ def host() -> A1111Host:
 
 def load() -> None:
     """Called by the entry script each time the WebUI loads its scripts (at start and at every Reload UI)."""
-    script_callbacks.on_before_ui(_before_ui)
-    script_callbacks.on_ui_settings(_ui_settings)
-    script_callbacks.on_ui_tabs(_ui_tabs)
     script_callbacks.on_app_started(_app_started)
-    script_callbacks.on_script_unloaded(unload)
+    if not app().off:
+        script_callbacks.on_before_ui(_before_ui)
+        script_callbacks.on_ui_settings(_ui_settings)
+        script_callbacks.on_ui_tabs(_ui_tabs)
+        script_callbacks.on_script_unloaded(unload)
 
 
 def unload() -> None:
@@ -62,13 +64,15 @@ def state_dir() -> Path:
 
 
 def _before_ui() -> None:
-    """The first callback of a start that also comes with --nowebui; settings are registered by then, or here."""
+    """The first callback of a start, also with --nowebui, where no settings page is built."""
     from vram_pilot.hosts.a1111.xyz import add_axes
 
+    global _started
     _ui_settings()
-    if not app().off:
-        app().start(_standing())
-        add_axes()
+    app().start(None if _started else _standing())
+    _started = True
+    host().jobs.register_callbacks()
+    add_axes()
 
 
 def _ui_settings() -> None:
@@ -81,8 +85,7 @@ def _ui_settings() -> None:
         component, arguments = options.setting_component(setting)
         default = setting.default if setting.default is not None else ""
         info = shared.OptionInfo(default, setting.label, component, arguments, section=_SECTION).info(setting.help)
-        if setting in REQUEST_SETTINGS:
-            info.onchange = _standing_changed
+        info.onchange = _standing_changed if setting in REQUEST_SETTINGS else _machine_changed
         shared.opts.add_option(key, info)
 
 
@@ -95,13 +98,21 @@ def _standing_changed() -> None:
         app().controller.refuse(str(error))
 
 
+def _machine_changed() -> None:
+    app().configure(_machine_settings())
+
+
+def _machine_settings() -> dict[str, Any]:
+    return {setting.key: _chosen(setting) for setting in MACHINE_SETTINGS}
+
+
 def _standing(*, strict: bool = False) -> ModeRequest:
     """The standing mode of flag and settings; what is wrong in there counts as as-launched unless `strict`."""
     try:
         flag = _flag("vram_pilot_mode")
         if flag:
             return parse_mode_request({"mode": flag})
-        values = {setting.key: _chosen(setting) for setting in REQUEST_SETTINGS}
+        values = {setting.key: _chosen(setting, strict=strict) for setting in REQUEST_SETTINGS}
         if values["mode"] != "lowvram":
             values["budget_mib"] = None
         return parse_mode_request(values)
@@ -112,12 +123,14 @@ def _standing(*, strict: bool = False) -> ModeRequest:
         return ModeRequest()
 
 
-def _chosen(setting: Setting) -> Any:
-    """The value in the WebUI's settings, the default when there is none or it is not allowed."""
+def _chosen(setting: Setting, *, strict: bool = False) -> Any:
+    """The value in the WebUI's settings, the default when there is none or, unless `strict`, it is not allowed."""
     raw = shared.opts.data.get(PREFIX + setting.key, setting.default)
     try:
         return setting.parse(raw)
     except VramPilotError as error:
+        if strict:
+            raise
         log.warning("VRAM Pilot: %s The default is used.", error)
         return setting.default
 
@@ -136,11 +149,10 @@ def _app_started(_demo: Any, fastapi_app: Any) -> None:
     _gradio_app = fastapi_app
     auth = Auth(lambda: _gradio_app, api_credentials(_flag("api_auth")), bool(getattr(fastapi_app, "auth", None)))
     register(fastapi_app, app(), auth)
-    app().start(_standing())
 
 
 def api_credentials(flag: str | None) -> dict[str, str] | None:
-    """"user:password,user:password" as the WebUI reads --api-auth."""
+    """ "user:password,user:password" as the WebUI reads --api-auth."""
     if not flag:
         return None
     pairs = (part.split(":", 1) for part in flag.split(",") if ":" in part)

@@ -25,8 +25,8 @@ class A1111Host:
 
     def __init__(self, version: str) -> None:
         self.version = version
-        self.jobs = Jobs()
         self._offload = NativeOffload(lowvram, shared)
+        self.jobs = Jobs(self._offload.is_taken)
 
     def capabilities(self) -> Capabilities:
         return Capabilities(native_offload=True, image_to_image=True, settings=True)
@@ -70,13 +70,17 @@ class A1111Host:
         return self.jobs.start(listener)
 
     def run_when_idle(self, work: Callable[[], None]) -> bool:
+        loading = sd_models.model_data.lock  # held while the first model is loaded, which is done outside the queue
         if not queue_lock.acquire(blocking=False):
             return False
         try:
-            if self.jobs.running():  # a script that generates without the queue
+            if self.jobs.running() or not loading.acquire(blocking=False):  # a script may generate without the queue
                 return False
-            self.jobs.close_lost()
-            work()
+            try:
+                self.jobs.close_lost()
+                work()
+            finally:
+                loading.release()
         finally:
             queue_lock.release()
         return True

@@ -1,75 +1,95 @@
 """The WebUI's callbacks as job, phase, step and call events.
 
-A job starts at the script's `before_process` and ends when `process_images_inner` returns or raises: `postprocess` is not called after
-an exception. Exceptions of ours never reach the WebUI.
+A job starts at the script's `before_process` and ends when `process_images_inner` returns or raises, since `postprocess` is not
+called after an exception; a job that failed before it got there ends when the WebUI closes it. Exceptions of ours never reach
+the WebUI.
 """
 
 from __future__ import annotations
 
-import functools
-import logging
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from modules import processing, script_callbacks, sd_models, sd_vae, shared
+from modules import processing, script_callbacks, sd_hijack, sd_models, sd_samplers_common, sd_unet, sd_vae, shared
+from modules.call_queue import queue_lock
+from modules.hypernetworks import hypernetwork
+from modules.textual_inversion import textual_inversion
 
+from vram_pilot.hosts.a1111.patches import Patches
+from vram_pilot.hosts.a1111.sampling import StepCounter
 from vram_pilot.hosts.base import HostListener, JobInfo, StepInfo
+from vram_pilot.hosts.telling import Teller
 from vram_pilot.oom import describe, is_out_of_memory
 from vram_pilot.settings import ModeRequest
 
-log = logging.getLogger(__name__)
+_GAVE_UP = "the WebUI gave the job up before it began to sample"
 
 
 class Jobs:
-    """Patches of the WebUI are in place between `start` and the call of its answer."""
+    """Patches of the WebUI are in place between `start` and the call of its answer.
 
-    def __init__(self) -> None:
-        self._listener: HostListener | None = None
-        self._patches: list[tuple[Any, str, Any, Any]] = []
+    weights_are_ours: whether a mode of ours moves weights at present, so that nobody else may while a job runs.
+    """
+
+    def __init__(self, weights_are_ours: Callable[[], bool]) -> None:
+        self._weights_are_ours = weights_are_ours
+        self._tell = Teller()
+        self._patches = Patches()
+        self._end: Callable[[], None] | None = None
         self._open = False  # a job has started and not ended
+        self._opener: int | None = None  # the thread that it started on
         self._thread: int | None = None  # the one inside process_images_inner
         self._depth = 0
         self._batch = 0
         self._hires = False
-        self._last: tuple[Any, ...] | None = None
+        self._cut_short = False
+        self._phase: str | None = None
+        self._steps: StepCounter | None = None
         self._counter: Any = None
         self._counted: Any = None
 
     # ------------------------------------------------------------------------------------------------ start and stop
 
     def start(self, listener: HostListener) -> Callable[[], None]:
-        if self._listener is not None:
+        if self._end is not None:
             raise RuntimeError("this WebUI is listened to already")
-        self._listener = listener
-        self._patch(processing, "process_images_inner", self._around_job)
+        self._end = self._tell.subscribe(listener)
+        wrap = self._patches.wrap
+        wrap(processing, "process_images_inner", self._around_job)
+        wrap(processing.StableDiffusionProcessing, "close", self._around_close)
+        wrap(sd_samplers_common.Sampler, "launch_sampling", self._around_sampling)
+        wrap(sd_samplers_common.Sampler, "callback_state", self._around_report)
         for name in ("send_model_to_cpu", "send_model_to_device", "send_model_to_trash"):
-            self._patch(sd_models, name, self._around_move)
-        self._patch(sd_vae, "reload_vae_weights", self._around_vae)
-        script_callbacks.on_cfg_denoiser(self._on_call, name="vram-pilot")
-        script_callbacks.on_model_loaded(self._on_model_loaded, name="vram-pilot")
+            wrap(sd_models, name, self._around_change)
+        wrap(sd_hijack.StableDiffusionModelHijack, "redo_hijack", self._around_change)
+        wrap(sd_vae, "reload_vae_weights", self._around_vae)
+        wrap(sd_unet, "apply_unet", self._around_unet)
+        wrap(textual_inversion, "train_embedding", self._around_change)
+        wrap(hypernetwork, "train_hypernetwork", self._around_change)
+        self.register_callbacks()
         return self.stop
 
+    def register_callbacks(self) -> None:
+        """Once, however often it is called: the WebUI forgets all callbacks when it loads its scripts again."""
+        self._remove_callbacks()
+        if self._end is not None:
+            script_callbacks.on_cfg_denoiser(self._on_round, name="vram-pilot")
+            script_callbacks.on_model_loaded(self._on_model_loaded, name="vram-pilot")
+
     def stop(self) -> None:
-        """Undoes the patches that are still ours on top; one that another extension has wrapped is left, and does nothing."""
+        """Undoes everything; idempotent."""
         self._forget_counter()
-        self._listener = None
-        for owner, name, ours, original in reversed(self._patches):
-            if getattr(owner, name) is ours:
-                setattr(owner, name, original)
-        self._patches.clear()
-        script_callbacks.remove_callbacks_for_function(self._on_call)
+        if self._end is not None:
+            self._end()
+            self._end = None
+        self._patches.undo()
+        self._remove_callbacks()
+
+    def _remove_callbacks(self) -> None:
+        script_callbacks.remove_callbacks_for_function(self._on_round)
         script_callbacks.remove_callbacks_for_function(self._on_model_loaded)
-
-    def _patch(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def ours(*args: Any, **kwargs: Any) -> Any:
-            return around(original, *args, **kwargs)
-
-        setattr(owner, name, ours)
-        self._patches.append((owner, name, ours, original))
 
     # ------------------------------------------------------------------------------------------------ what scripts tell
 
@@ -77,29 +97,25 @@ class Jobs:
         if self.running():  # a job within a job (ADetailer): part of the outer one
             return
         self.close_lost()
-        self._open, self._batch, self._hires, self._last = True, 0, False, None
-        self._tell("job_started", JobInfo(_request(p), mode))
-        self._tell("phase_started", "load")
+        self._open, self._opener, self._batch, self._cut_short, self._phase = True, threading.get_ident(), 0, False, None
+        self._tell.job_started(JobInfo(_request(p), mode))
+        self._enter("load")
+
+    def prepared(self) -> None:
+        """The job's own checkpoint and VAE are loaded. What comes next encodes: an initial image, then the prompts."""
+        if not self._nested():
+            self._enter("encode")
 
     def before_batch(self, number: int) -> None:
-        if self._nested():
-            return
-        self._batch, self._hires = number, False
-        self._tell("phase_started", "encode")
-
-    def before_sampling(self, p: Any) -> None:
-        self._hires = bool(getattr(p, "is_hr_pass", False))
-        self._last = None
-        self._tell("phase_started", "denoise")
-
-    def before_hires(self) -> None:
-        self._tell("phase_started", "other")
+        if not self._nested():
+            self._batch = number
+            self._enter("encode")
 
     def after_sampling(self) -> None:
-        self._tell("phase_started", "decode")
+        self._enter("decode")
 
     def after_batch(self) -> None:
-        self._tell("phase_started", "other")
+        self._enter("other")
 
     # ------------------------------------------------------------------------------------------------ state
 
@@ -108,17 +124,22 @@ class Jobs:
         return self._depth > 0
 
     def close_lost(self) -> None:
-        """Ends a job that started but never came to sampling, because the WebUI failed before (loading a checkpoint, say)."""
+        """Ends a job that started but never came to sampling, and that the WebUI did not close either."""
         if self._open and not self.running():
-            self._finish("error", "the WebUI gave the job up before it began to sample")
+            self._finish("error", _GAVE_UP)
 
     def _nested(self) -> bool:
         return self._depth > 1
 
-    # ------------------------------------------------------------------------------------------------ callbacks and patches
+    def _enter(self, phase: str) -> None:
+        if self._open and phase != self._phase:
+            self._phase = phase
+            self._tell.phase_started(phase)
+
+    # ------------------------------------------------------------------------------------------------ a job's course
 
     def _around_job(self, original: Callable[..., Any], p: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._listener is None or (self._thread is not None and self._thread != threading.get_ident()):
+        if self._thread is not None and self._thread != threading.get_ident():
             return original(p, *args, **kwargs)
         self._thread = threading.get_ident()
         self._depth += 1
@@ -126,58 +147,66 @@ class Jobs:
         try:
             return original(p, *args, **kwargs)
         except BaseException as problem:
-            status = "oom" if is_out_of_memory(problem) else "error"
-            error = describe(problem)
+            status, error = _failure(problem)
             raise
         finally:
             self._depth -= 1
             if self._depth == 0:
                 self._thread = None
-                if status == "ok" and (shared.state.interrupted or shared.state.stopping_generation):
-                    status = "interrupted"
-                self._finish(status, error)
+                cut_short = self._cut_short or shared.state.interrupted or shared.state.stopping_generation
+                self._finish("interrupted" if status == "ok" and cut_short else status, error)
+
+    def _around_close(self, original: Callable[..., Any], p: Any, *args: Any, **kwargs: Any) -> Any:
+        """The WebUI closes every job, also after an exception, which is then still being handled."""
+        result = original(p, *args, **kwargs)
+        if self._open and not self.running() and self._opener == threading.get_ident():
+            problem = sys.exc_info()[1]
+            self._finish(*(("error", _GAVE_UP) if problem is None else _failure(problem)))
+        return result
 
     def _finish(self, status: str, error: str | None) -> None:
         self._forget_counter()
-        was_open, self._open = self._open, False
+        self._steps = None
+        was_open, self._open, self._opener = self._open, False, None
         if was_open:
-            self._tell("job_finished", status, error)
+            self._tell.job_finished(status, error)
 
-    def _around_move(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-        if model is not None and model is sd_models.model_data.sd_model:
-            self._tell("model_changing")
-        result = original(model, *args, **kwargs)
-        self._tell("model_changed")
+    def _around_sampling(self, original: Callable[..., Any], sampler: Any, steps: int, *args: Any, **kwargs: Any) -> Any:
+        """One pass of a sampler: base, hires, or one of a job within a job."""
+        if not self._here():
+            return original(sampler, steps, *args, **kwargs)
+        p, config = sampler.p, getattr(sampler, "config", None)
+        self._hires = bool(getattr(p, "is_hr_pass", False))
+        self._steps = StepCounter(steps, second_order=bool(config is not None and config.options.get("second_order", False)))
+        self._enter("denoise")
+        try:
+            result = original(sampler, steps, *args, **kwargs)
+        finally:
+            self._steps = None
+            self._cut_short = self._cut_short or shared.state.skipped or shared.state.interrupted
+        latent_upscale = (
+            getattr(p, "enable_hr", False) and not self._hires and getattr(p, "latent_scale_mode", None) is not None
+        )
+        self._enter("other" if latent_upscale else "decode")
         return result
 
-    def _around_vae(self, original: Callable[..., Any], model: Any = None, *args: Any, **kwargs: Any) -> Any:
-        model = model or sd_models.model_data.sd_model
-        chosen = [*args, *kwargs.values()]
-        wanted = chosen[0] if chosen else sd_vae.resolve_vae(model.sd_checkpoint_info.filename).vae
-        if wanted == sd_vae.loaded_vae_file:  # the WebUI asks at many places, and mostly nothing is to be done
-            return original(model, *args, **kwargs)
-        self._tell("model_changing")
-        result = original(model, *args, **kwargs)
-        self._tell("model_changed")
-        return result
+    def _around_report(self, original: Callable[..., Any], sampler: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._steps is not None and self._here():
+            self._steps.report()
+        return original(sampler, *args, **kwargs)
 
-    def _on_model_loaded(self, model: Any) -> None:
-        self._tell("model_changing")
-        self._tell("model_changed")
-
-    def _on_call(self, params: Any) -> None:
-        """Before each round of denoiser calls. A second-order sampler makes two rounds a step."""
-        if not self._open:
+    def _on_round(self, params: Any) -> None:
+        """Before each round of denoiser calls."""
+        if self._steps is None or not self._here():
             return
         self._count_calls()
-        denoiser = params.denoiser
-        config = getattr(denoiser.sampler, "config", None)
-        rounds = 2 if config is not None and config.options.get("second_order", False) else 1
-        here = (id(denoiser), self._batch, self._hires, denoiser.step // rounds)
-        if here != self._last:
-            self._last = here
-            total = (denoiser.total_steps or 0) // rounds
-            self._tell("step_started", StepInfo(here[-1], total, "hires" if self._hires else "base", self._batch))
+        if self._steps.round():
+            name = "hires" if self._hires else "base"
+            self._tell.step_started(StepInfo(self._steps.index, self._steps.total, name, self._batch))
+
+    def _here(self) -> bool:
+        """Whether a job of ours runs on this thread."""
+        return self._open and self._thread == threading.get_ident()
 
     def _count_calls(self) -> None:
         """Counts forwards of the denoiser in force; a refiner exchanges it in mid-job."""
@@ -185,22 +214,52 @@ class Jobs:
         if module is not self._counted:
             self._forget_counter()
             self._counted = module
-            self._counter = module.register_forward_pre_hook(lambda _module, _args: self._tell("call_started"), prepend=True)
+            self._counter = module.register_forward_pre_hook(lambda _module, _args: self._tell.call_started(), prepend=True)
 
     def _forget_counter(self) -> None:
         if self._counter is not None:
             self._counter.remove()
         self._counter = self._counted = None
 
-    def _tell(self, event: str, *args: Any) -> None:
-        """Passes an event on. This is the gate: a fault of ours is logged and goes no further."""
-        listener = self._listener
-        if listener is None:
-            return
+    # ------------------------------------------------------------------------------------------------ the model changes
+
+    def _around_change(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The host gets its own weights back before it moves, replaces or trains them."""
+        if self._weights_are_ours() and self._thread not in (None, threading.get_ident()):
+            with queue_lock:  # another thread's unload waits until the running job is done
+                return self._change(original, *args, **kwargs)
+        return self._change(original, *args, **kwargs)
+
+    def _change(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._tell.model_changing()
         try:
-            getattr(listener, event)(*args)
-        except Exception:
-            log.exception("VRAM Pilot: %s failed", event)
+            return original(*args, **kwargs)
+        finally:
+            self._tell.model_changed()
+
+    def _around_vae(self, original: Callable[..., Any], model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        current = model or sd_models.model_data.sd_model
+        if current is not None:  # the WebUI asks at many places, and mostly nothing is to be done
+            chosen = [value for value in (*args, *kwargs.values()) if value is not sd_vae.unspecified]
+            wanted = chosen[0] if chosen else sd_vae.resolve_vae(current.sd_checkpoint_info.filename).vae
+            if wanted == sd_vae.loaded_vae_file:
+                return original(model, *args, **kwargs)
+        return self._around_change(original, model, *args, **kwargs)
+
+    def _around_unet(self, original: Callable[..., Any], option: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Another extension's way to execute the denoiser comes or goes; mostly there is none."""
+        if sd_unet.get_unet_option(option) == sd_unet.current_unet_option:
+            return original(option, *args, **kwargs)
+        return self._around_change(original, option, *args, **kwargs)
+
+    def _on_model_loaded(self, model: Any) -> None:
+        self._tell.model_changing()
+        self._tell.model_changed()
+
+
+def _failure(problem: BaseException) -> tuple[str, str]:
+    """(status, one line) for what ended a job."""
+    return "oom" if is_out_of_memory(problem) else "error", describe(problem)
 
 
 def _request(p: Any) -> dict[str, Any]:

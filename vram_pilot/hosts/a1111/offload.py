@@ -1,7 +1,7 @@
 """The WebUI's own medvram and lowvram, disarmed and armed again.
 
-`modules.lowvram` drops the handles of the hooks it sets and has no way back, so the hooks are found by their qualified name, kept with
-their places, and put back as they were.
+`modules.lowvram` drops the handles of the hooks it sets and has no way back, so the hooks are found by their qualified name,
+kept with their places, and put back as they were.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ _NATIVE = "setup_for_low_vram."
 
 
 def _is_native(function: Any) -> bool:
-    return getattr(function, "__module__", None) == "modules.lowvram" and getattr(function, "__qualname__", "").startswith(_NATIVE)
+    return getattr(function, "__module__", None) == "modules.lowvram" and getattr(function, "__qualname__", "").startswith(
+        _NATIVE
+    )
 
 
 @dataclass
@@ -38,6 +40,10 @@ class NativeOffload:
         self._shared = shared
         self._taken: _Taken | None = None
 
+    def is_taken(self) -> bool:
+        """Whether a mode of ours has disarmed the WebUI's offload, or would have if there were one. Any thread."""
+        return self._taken is not None
+
     @staticmethod
     def obstacle(model: Any) -> str | None:
         """Why the WebUI's own offload cannot be disarmed, None when it can or when there is none."""
@@ -53,7 +59,9 @@ class NativeOffload:
         """Takes the native hooks away from `model` and tells the WebUI whether components move. Idempotent."""
         if self._taken is None or self._taken.model is not model:
             self._lowvram.send_everything_to_cpu()
-            taken = _Taken(model, lowvram=bool(getattr(model, "lowvram", False)), parallel=self._shared.parallel_processing_allowed)
+            taken = _Taken(
+                model, lowvram=bool(getattr(model, "lowvram", False)), parallel=self._shared.parallel_processing_allowed
+            )
             for module in _native_hooks(model):
                 hooks = module._forward_pre_hooks
                 taken.hooks.append((module, list(hooks.items())))

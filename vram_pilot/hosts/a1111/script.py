@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from modules import scripts
@@ -12,12 +13,14 @@ from vram_pilot.panel import options, view
 from vram_pilot.panel.fields import request_from_fields
 from vram_pilot.settings import MODE, ModeRequest, parse_mode_request
 
+log = logging.getLogger(__name__)
+
 #: Where an X/Y/Z axis leaves its values on the job.
 AXIS_VALUES = "vram_pilot_axis"
 
 
 class VramPilotScript(scripts.Script):
-    """`alwayson_scripts`: {"VRAM Pilot": {"args": [{"mode": "lowvram", "budget_mib": 512}]}}, or the accordion's values in order."""
+    """`alwayson_scripts`: {"VRAM Pilot": {"args": [{"mode": "lowvram", "budget_mib": 512}]}}, or the accordion's values."""
 
     def title(self) -> str:
         return "VRAM Pilot"
@@ -37,31 +40,31 @@ class VramPilotScript(scripts.Script):
         try:
             mode = job_request(p, args, app.controller.standing())
         except VramPilotError as error:
-            refusal = f"{error} The job runs in the mode in force."
+            refusal = f"{error} The job runs in the standing mode."
+        except Exception as error:  # the gate to the WebUI: whatever a caller sent, the job is still told of
+            log.exception("VRAM Pilot: the job's arguments could not be read")
+            refusal = f"The job's arguments could not be read ({type(error).__name__}). The job runs in the standing mode."
         entry.host().jobs.before_process(p, mode)
         if refusal is not None:
             app.controller.refuse(refusal)
 
     def process(self, p: Any, *args: Any) -> None:
         refusal = entry.app().controller.refusal()
-        if refusal is not None and hasattr(p, "comment"):
+        if refusal is not None:
             p.comment(f"VRAM Pilot: {refusal}")
+        entry.host().jobs.prepared()
 
     def before_process_batch(self, p: Any, *args: Any, **kwargs: Any) -> None:
         entry.host().jobs.before_batch(int(kwargs.get("batch_number", 0)))
-
-    def process_before_every_sampling(self, p: Any, *args: Any, **kwargs: Any) -> None:
-        entry.host().jobs.before_sampling(p)
-
-    def before_hr(self, p: Any, *args: Any) -> None:
-        entry.host().jobs.before_hires()
 
     def post_sample(self, p: Any, *args: Any) -> None:
         entry.host().jobs.after_sampling()
 
     def postprocess_batch(self, p: Any, *args: Any, **kwargs: Any) -> None:
         text = entry.app().infotext()
-        if text is not None:
+        if text is None:
+            p.extra_generation_params.pop(MODE.infotext, None)  # an X/Y/Z cell shares the mapping with the one before it
+        else:
             p.extra_generation_params[MODE.infotext] = text
         entry.host().jobs.after_batch()
 

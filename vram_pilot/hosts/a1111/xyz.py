@@ -8,7 +8,7 @@ from typing import Any
 from modules import scripts
 
 from vram_pilot.hosts.a1111.script import AXIS_VALUES
-from vram_pilot.settings import BUDGET, BUILT_MODES, MODE
+from vram_pilot.settings import BUDGET, BUILT_MODES, MODE, parse_mode_request
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +24,10 @@ def add_axes() -> None:
         options = module.axis_options
         present = {option.label for option in options}
         for option in (
-            module.AxisOption(LABELS[0], str, _setter(MODE.key), confirm=_confirm(MODE), choices=lambda: list(BUILT_MODES), cost=0.5),
-            module.AxisOption(LABELS[1], str, _setter(BUDGET.key), confirm=_confirm(BUDGET)),
+            module.AxisOption(
+                LABELS[0], str, _setter(MODE.key), confirm=_confirm_modes, choices=lambda: list(BUILT_MODES), cost=0.5
+            ),
+            module.AxisOption(LABELS[1], str, _setter(BUDGET.key), confirm=_confirm_budgets),
         ):
             if option.label not in present:
                 options.append(option)
@@ -40,11 +42,12 @@ def _setter(key: str) -> Any:
     return apply
 
 
-def _confirm(setting: Any) -> Any:
+def _confirm_modes(_p: Any, values: list[Any]) -> None:
     """Every value is checked before the first cell, so that a slip does not cost the cells before it."""
+    for value in values:
+        parse_mode_request({MODE.key: value})
 
-    def confirm(_p: Any, values: list[Any]) -> None:
-        for value in values:
-            setting.parse(value)
 
-    return confirm
+def _confirm_budgets(_p: Any, values: list[Any]) -> None:
+    for value in values:
+        BUDGET.parse(value)
