@@ -14,13 +14,11 @@ from vram_pilot.reports.base import write_report
 
 pytestmark = pytest.mark.browser
 
-CHROMIUM = "/usr/bin/chromium"
-
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(browser_path: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        started = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
         yield started
         started.close()
 

@@ -88,7 +88,8 @@ def _figures(summary: Mapping[str, Any]) -> str:
         ("Weights streamed", summary.get("streamed_bytes") or None, format_bytes),
     ]
     cells = [f"<div><dt>{label}</dt><dd>{escape(show(value))}</dd></div>" for label, value, show in shown if value is not None]
-    return f'<dl class="figures">{"".join(cells)}</dl>' if cells else ""
+    css = "figures many" if len(cells) > 6 else "figures"
+    return f'<dl class="{css}">{"".join(cells)}</dl>' if cells else ""
 
 
 def _per_minute(per_second: float | None) -> float | None:

@@ -27,6 +27,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .figures { display: flex; flex-wrap: wrap; gap: 1px; background: var(--line); border: 1px solid var(--line);
   border-radius: 10px; margin: 0 0 16px; overflow: hidden; }
 .figures div { background: var(--card); padding: 14px 20px; flex: 1 1 auto; }
+.figures.many div { flex-basis: 22%; }
 .figures dt { color: var(--soft); font-size: 13px; } .figures dd { margin: 0; font-size: 21px; font-weight: 650;
   font-variant-numeric: tabular-nums; white-space: nowrap; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 0 0 8px; padding: 0; list-style: none; color: var(--soft);
@@ -61,7 +62,7 @@ ul.notes { margin: 0; padding-left: 18px; }
 footer { color: var(--soft); font-size: 13px; margin-top: 20px; }
 @media (max-width: 640px) {
   main { padding: 20px 12px 32px; } h1 { font-size: 21px; } section { padding: 14px; }
-  .figures div { flex-basis: 45%; padding: 10px 14px; } .figures dd { font-size: 18px; }
+  .figures div, .figures.many div { flex-basis: 45%; padding: 10px 14px; } .figures dd { font-size: 18px; }
   .chart.wide { display: none; } .chart.narrow { display: block; } .pairs { grid-template-columns: 1fr; } }
 @media print {
   :root { color-scheme: light; --page: #fff; --card: #fff; --ink: #000; --soft: #444; --faint: #ddd; --line: #bbb;

@@ -14,7 +14,7 @@ LINUX = """\
 60 22 0:45 / /mnt/nas rw,relatime shared:30 - nfs4 nas:/export rw,vers=4.2
 61 22 0:46 / /mnt/with\\040space rw - cifs //nas/share rw
 62 60 254:1 / /mnt/nas/local rw - xfs /dev/vdb rw
-63 22 0:47 / /home/u/remote rw - fuse.sshfs u@h:/ rw
+63 22 0:47 / /mnt/remote rw - fuse.sshfs u@h:/ rw
 64 22 0:48 / /mnt/c rw - 9p drvfs rw
 65 22 0:49 / /mnt/usb rw - fuseblk /dev/sdb1 rw
 """
@@ -34,7 +34,7 @@ nas:/export on /Volumes/ex port (nfs)
         ("/mnt/nasty", "ext4"),
         ("/mnt/nas/local/x", "xfs"),
         ("/mnt/with space/x", "cifs"),
-        ("/home/u/remote", "fuse.sshfs"),
+        ("/mnt/remote", "fuse.sshfs"),
         ("/mnt/c/Users", "9p"),
         ("/mnt/usb", "fuseblk"),
     ],

@@ -69,6 +69,6 @@ def test_the_prompt_stays_out() -> None:
 
 
 def test_a_model_is_told_without_its_folder() -> None:
-    model = model_json({"family": "sd1", "name": "/home/bob/a.pt", "hash": 12})
+    model = model_json({"family": "sd1", "name": "/srv/bob/a.pt", "hash": 12})
     assert model == {"family": "sd1", "name": "a.pt", "hash": "12"}
     assert model_json("sd1") is None

@@ -12,11 +12,11 @@ from vram_pilot.session.privacy import base_name, redact
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("No such file: '/home/bob/models/a.safetensors'", "No such file: '…/a.safetensors'"),
+        ("No such file: '/srv/bob/models/a.safetensors'", "No such file: '…/a.safetensors'"),
         ("[Errno 2] C:\\Users\\Bob Smith\\models\\a.ckpt is missing", "[Errno 2] …/a.ckpt is missing"),
         ("open \\\\server\\share\\bob\\x.pt", "open …/x.pt"),
         ("see ~/sd/webui.log", "see …/webui.log"),
-        ("/home/bob/a.pt or /home/bob/b.pt", "…/a.pt or …/b.pt"),
+        ("/srv/bob/a.pt or /srv/bob/b.pt", "…/a.pt or …/b.pt"),
         ("D:/sd/outputs/", "…/"),
         ("shapes 3/4 and 512/8 differ", "shapes 3/4 and 512/8 differ"),
         ("https://example.org/a/b?c=/d/e", "https://example.org/a/b?c=…/e"),
