@@ -7,13 +7,15 @@ from typing import Protocol
 
 
 class Sampler(Protocol):
-    """One source of readings. Its methods run on the one poller thread."""
+    """One source of readings. Its methods run on the one poller thread; `note` may be read from any."""
 
     name: str
     period_s: float
+    #: Why something is missing and what to do about it, None when all is there.
+    note: str | None
 
     def sample(self) -> Mapping[str, float | None]:
         """Metric name (docs/metrics.md) to value. What is not supported, or failed this time, is None; never raises."""
 
     def close(self) -> None:
-        """Gives back what it holds. Idempotent."""
+        """Gives back what it holds; the next `sample` takes it again. Idempotent."""
