@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vram_pilot.commands.progress import ProgressLine
-from vram_pilot.commands.standalone import add_shared_arguments, build
+from vram_pilot.commands.standalone import add_shared_arguments, build, requested_mode
 from vram_pilot.errors import RefusedError, UsageError, VramPilotError
 from vram_pilot.hosts.standalone.request import SAMPLERS, ImageRequest, parse_sampler, parse_size
 from vram_pilot.reports.base import REPORTERS, write_report
 from vram_pilot.reports.files import write_whole
 from vram_pilot.session.records import JobFinished
-from vram_pilot.settings import ACCELERATE, MODES, ModeRequest, parse_mode_request
+from vram_pilot.settings import ModeRequest
 
 if TYPE_CHECKING:
     from vram_pilot.app import App
@@ -38,9 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help="tiny, sd15 or sdxl (random weights), or the path of a .safetensors checkpoint",
     )
-    add("--mode", default="as-launched", metavar="MODE", help="one of " + ", ".join(MODES) + "; as-launched unless given")
-    add("--budget-mib", metavar="N", help="lowvram only: MiB of the denoiser that may stay on the card")
-    add("--accelerate", default=ACCELERATE.default, metavar="A", help="off, graph or compile; off unless given")
     add("--cap-mib", metavar="N", help="not in this version")
     add("--prompt", default="", metavar="TEXT")
     add("--negative", default="", metavar="TEXT", help="negative prompt")
@@ -85,8 +82,7 @@ def execute(args: argparse.Namespace) -> int:
 def _mode(args: argparse.Namespace) -> ModeRequest:
     if args.cap_mib is not None:
         raise RefusedError("--cap-mib is not in this version yet", found=args.cap_mib, do="Leave it out.")
-    asked = {"mode": args.mode, "accelerate": args.accelerate}
-    return parse_mode_request(asked if args.budget_mib is None else {**asked, "budget_mib": args.budget_mib})
+    return requested_mode(args)
 
 
 def _request(args: argparse.Namespace) -> ImageRequest:

@@ -10,10 +10,9 @@ import sys
 import threading
 from typing import Any
 
-from vram_pilot.commands.standalone import add_shared_arguments, build, write_mode_into_images
+from vram_pilot.commands.standalone import add_shared_arguments, build, requested_mode, write_mode_into_images
 from vram_pilot.errors import UsageError
 from vram_pilot.hosts.standalone.address import Address, check_port
-from vram_pilot.settings import MODES, parse_mode_request
 
 #: Seconds between two looks at whether to stop; Windows does not interrupt a longer wait.
 _LOOK_S = 0.5
@@ -24,8 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--model", default="tiny", metavar="M", help="tiny (unless given), sd15, sdxl, or the path of a .safetensors checkpoint"
     )
-    add("--mode", default="as-launched", metavar="MODE", help="the standing mode to begin with: one of " + ", ".join(MODES))
-    add("--budget-mib", metavar="N", help="lowvram only: MiB of the denoiser that may stay on the card")
     add("--host", default="127.0.0.1", metavar="NAME", help="the address to listen on; 127.0.0.1 unless given")
     add("--port", type=int, default=7860, metavar="N", help="7860 unless given")
     add("--gradio-auth", metavar="USER:PASS", help="a login for the page and the routes")
@@ -37,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Serves until it is told to stop."""
-    mode = parse_mode_request({"mode": args.mode, **({} if args.budget_mib is None else {"budget_mib": args.budget_mib})})
+    mode = requested_mode(args)
     login, root_path = _login(args.gradio_auth), _root_path(args.subpath)
     if not 1 <= args.port <= 65535:
         raise UsageError("There is no such port", found=args.port, do="Use a number from 1 to 65535.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vram_pilot.paths import default_state_dir
 from vram_pilot.session.records import Note
+from vram_pilot.settings import ACCELERATE, MODE, ModeRequest, Setting, parse_mode_request
 
 if TYPE_CHECKING:
     from vram_pilot.app import App
@@ -28,8 +29,21 @@ OFFLINE = {
 
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--mode", default=MODE.default, metavar="MODE", help=_choice(MODE))
+    parser.add_argument("--budget-mib", metavar="N", help="lowvram only: MiB of the denoiser that may stay on the card")
+    parser.add_argument("--accelerate", default=ACCELERATE.default, metavar="A", help=_choice(ACCELERATE))
     parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:N or mps; by default the best one there is")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="the state folder; by default this user's own")
+
+
+def _choice(setting: Setting) -> str:
+    return f"one of {', '.join(setting.built or setting.choices)}; {setting.default} unless given"
+
+
+def requested_mode(args: argparse.Namespace) -> ModeRequest:
+    """Raises UsageError or RefusedError."""
+    asked = {"mode": args.mode, "accelerate": args.accelerate}
+    return parse_mode_request(asked if args.budget_mib is None else {**asked, "budget_mib": args.budget_mib})
 
 
 def build(device: str | None, data_dir: Path | None, **options: Any) -> tuple[StandaloneHost, App]:

@@ -35,8 +35,10 @@ class PanelApp(Protocol):
     off: bool
     controller: Controller
     timeline: Timeline
-    store: SessionStore
     host: Host
+
+    @property
+    def store(self) -> SessionStore: ...
 
     def remote_control_allowed(self) -> bool:
         """Whether a caller may change what holds for everybody: the standing mode, deletions."""

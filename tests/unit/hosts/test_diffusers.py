@@ -17,6 +17,7 @@ import torch
 from tests.fakes.listening import RecordingListener
 from tests.fakes.pipelines import sd_pipeline, xl_pipeline
 from vram_pilot.errors import HostError, RefusedError, UsageError
+from vram_pilot.graphs.signature import NotCapturable
 from vram_pilot.hosts.diffusers import Attachment, attach
 from vram_pilot.hosts.diffusers.checks import models
 from vram_pilot.hosts.diffusers.host import DiffusersHost
@@ -353,6 +354,26 @@ def test_weights_rewritten_in_place_between_jobs_are_used_and_kept(pipe: Any, tm
         changed = image(pipe)
         assert np.array_equal(image(pipe), changed)
     assert not np.array_equal(before, changed) and np.array_equal(image(pipe), changed)
+
+
+def test_what_the_denoiser_reads_besides_its_weights_is_part_of_its_state(pipe: Any) -> None:
+    host, _ = listened(pipe)
+    plain = host.computation_state()
+    assert plain == host.computation_state() and hash(plain) == hash(host.computation_state())
+    pipe.enable_freeu(s1=0.9, s2=0.2, b1=1.2, b2=1.4)
+    assert host.computation_state() != plain
+    pipe.disable_freeu()
+    assert host.computation_state() == plain
+    pipe.enable_attention_slicing()
+    assert host.computation_state() != plain
+
+    class Other:
+        pass
+
+    next(module for module in pipe.unet.modules() if hasattr(module, "processor")).processor = Other()
+    with pytest.raises(NotCapturable, match="Other"):
+        host.computation_state()
+    host.detach()
 
 
 # ---------------------------------------------------------------------------------------------------- refusals

@@ -14,7 +14,7 @@ from vram_pilot.errors import HostError, RefusedError
 from vram_pilot.hosts.diffusers.checks import check_free, check_kind
 from vram_pilot.hosts.diffusers.host import DiffusersHost
 from vram_pilot.paths import default_state_dir
-from vram_pilot.settings import parse_mode_request
+from vram_pilot.settings import ModeRequest, parse_mode_request
 
 
 def attach(
@@ -22,21 +22,23 @@ def attach(
     *,
     mode: str = "as-launched",
     budget_mib: int | None = None,
+    accelerate: str = "off",
     device: str | torch.device | None = None,
     state_dir: Path | str | None = None,
     settings: dict[str, Any] | None = None,
 ) -> Attachment:
     """Puts `pipe` under VRAM Pilot's modes until `detach`.
 
-    mode, budget_mib: the standing mode to begin with. device: where to compute, the pipeline's own by default; with "cuda" and
-    a pipeline in main memory, a lean mode never needs room for the whole model. state_dir: where sessions are kept, by default
-    the platform's folder for a program's data. settings: see `vram_pilot.settings`, for example {"record_sessions": False}.
+    mode, budget_mib, accelerate: the standing mode to begin with. device: where to compute, the pipeline's own by default; with
+    "cuda" and a pipeline in main memory, a lean mode never needs room for the whole model. state_dir: where sessions are kept,
+    by default the platform's folder for a program's data. settings: see `vram_pilot.settings`, for example
+    {"record_sessions": False}.
     Raises UsageError for another kind of pipeline or a bad option, RefusedError for a pipeline that cannot be attached, and
     then nothing has changed.
     """
     check_kind(pipe)
     check_free(pipe)
-    request = parse_mode_request({"mode": mode, "budget_mib": budget_mib})
+    request = _request(mode, budget_mib, accelerate)
     host = DiffusersHost(pipe, torch.device(device) if device is not None else pipe.device)
     app = App(host, Path(state_dir) if state_dir is not None else default_state_dir(), settings=settings)
     host.attach()
@@ -50,6 +52,10 @@ def attach(
     return Attachment(host, app)
 
 
+def _request(mode: str, budget_mib: int | None, accelerate: str) -> ModeRequest:
+    return parse_mode_request({"mode": mode, "budget_mib": budget_mib, "accelerate": accelerate})
+
+
 class Attachment:
     """A pipeline under VRAM Pilot. Also a context manager that detaches at its end."""
 
@@ -58,14 +64,16 @@ class Attachment:
         self.app = app
         self._attached = True
 
-    def request(self, mode: str, budget_mib: int | None = None, scope: str | None = None) -> ModeAnswer:
+    def request(
+        self, mode: str, budget_mib: int | None = None, *, accelerate: str = "off", scope: str | None = None
+    ) -> ModeAnswer:
         """Changes the mode: at once between jobs, else at the next step. scope: "job" or "standing". Any thread.
 
         Raises UsageError, RefusedError or ActivationError, and then the mode in force has not changed.
         """
         if not self._attached:
             raise RefusedError("The pipeline is detached", do="Attach it again.")
-        return self.app.controller.request(parse_mode_request({"mode": mode, "budget_mib": budget_mib}), scope)
+        return self.app.controller.request(_request(mode, budget_mib, accelerate), scope)
 
     def last_session(self) -> dict[str, Any] | None:
         """The record of the newest job that is kept, None when there is none."""

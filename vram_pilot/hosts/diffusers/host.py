@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import diffusers
 import torch
 
 from vram_pilot.errors import HostError, RefusedError
+from vram_pilot.graphs.signature import NotCapturable
 from vram_pilot.hosts.base import Capabilities, Component, HostListener, JobInfo, ModelInfo, StepInfo
 from vram_pilot.hosts.diffusers.checks import models, obstacle
 from vram_pilot.hosts.diffusers.intercept import after, before, intercept
@@ -51,6 +52,7 @@ class DiffusersHost:
         self._taken_over = False
         self._undo: list[Callable[[], None]] = []
         self._parts: dict[str, Any] = {}
+        self._attentions: list[Any] = []
         self._scheduler: Any = None
         self._phase: str | None = None
         self._step = -1
@@ -74,12 +76,18 @@ class DiffusersHost:
     def components(self) -> tuple[Component, ...]:
         return tuple(_component(name, module) for name, module in self._parts.items())
 
-    def computation_state(self) -> None:
-        return None
-
     def obstacle(self) -> str | None:
         found = obstacle(self._pipe)
         return None if found is None else found[0]
+
+    def computation_state(self) -> Hashable:
+        """The attention processors and FreeU's factors, which diffusers keeps as plain attributes."""
+        processors = tuple(module.processor for module in self._attentions)
+        for processor in processors:
+            if not type(processor).__module__.startswith("diffusers.models."):
+                raise NotCapturable(f"the attention processor {type(processor).__name__} is not diffusers' own")
+        blocks = getattr(self._pipe.unet, "up_blocks", ())
+        return processors, tuple(getattr(block, name, None) for block in blocks for name in ("s1", "s2", "b1", "b2"))
 
     def take_over_offload(self, serial_previews: bool) -> None:
         self._taken_over = True
@@ -117,10 +125,11 @@ class DiffusersHost:
     def detach(self) -> None:
         while self._undo:
             self._undo.pop()()
-        self._parts, self._scheduler = {}, None
+        self._parts, self._attentions, self._scheduler = {}, [], None
 
     def _listen_to_parts(self) -> None:
         self._parts, self._scheduler = models(self._pipe), self._pipe.scheduler
+        self._attentions = [module for module in self._pipe.unet.modules() if hasattr(module, "processor")]
         for name, module in self._parts.items():
             self._undo.append(intercept(module, self._part_members(name, module)))
         self._undo.append(intercept(self._scheduler, after(self._scheduler, "step", self._scheduler_stepped)))

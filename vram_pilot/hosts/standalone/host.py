@@ -117,7 +117,7 @@ class StandaloneHost:
         return None
 
     def computation_state(self) -> None:
-        return None
+        """The denoiser reads nothing besides its inputs and weights."""
 
     def take_over_offload(self, serial_previews: bool) -> None:
         """This host moves nothing by itself once a mode has taken over."""
