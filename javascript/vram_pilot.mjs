@@ -127,8 +127,19 @@ class Bar {
     });
     page.on("control", "input", () => {
       this.#edited = true;
-      page.show("budget-row", this.chosen("vp-mode") === "lowvram");
+      this.#showFields();
     });
+  }
+
+  /** What the chosen mode takes beside itself, as its markup says. */
+  takes() {
+    return this.page.element.querySelector('[name="vp-mode"]:checked')?.dataset.takes.split(" ") ?? [];
+  }
+
+  #showFields() {
+    const takes = this.takes();
+    this.page.show("budget-row", takes.includes("budget"));
+    this.page.show("accelerate-row", takes.includes("accelerate") && this.page.slot("accelerate-row").dataset.ways > 1);
   }
 
   chosen(name) {
@@ -157,19 +168,22 @@ class Bar {
     if (!allowed) job.checked = true;
     page.slot("apply").disabled = !allowed && !mode.in_job;
     if (!this.#edited) this.#preset(mode.in_job ? mode.requested : mode.standing);
-    page.show("budget-row", this.chosen("vp-mode") === "lowvram");
+    this.#showFields();
   }
 
   #preset(request) {
     for (const radio of this.page.all('[name="vp-mode"]')) radio.checked = radio.value === request.mode;
     this.page.slot("budget").value = request.budget_mib ?? "";
+    this.page.slot("accelerate").value = request.accelerate;
   }
 
   async apply() {
     const { page } = this;
     const body = this.h.now.request({
       mode: this.chosen("vp-mode"),
+      takes: this.takes(),
       budget: page.slot("budget").value,
+      accelerate: page.slot("accelerate").value,
       scope: this.state.mode.in_job ? this.chosen("vp-scope") : "standing",
     });
     page.slot("apply").disabled = true;

@@ -65,10 +65,12 @@ export function figureList(rows) {
   return html`${rows.map(({ name, value }) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}`;
 }
 
-/** The body of POST mode, from what the form holds. */
-export function request({ mode: wanted, budget, scope }) {
-  const budgetMib = budget.trim() === "" ? null : Number(budget);
-  return { mode: wanted, scope, ...(wanted === "lowvram" ? { budget_mib: budgetMib } : {}) };
+/** The body of POST mode, from what the form holds. takes: what the mode has beside itself. */
+export function request({ mode: wanted, takes, budget, accelerate, scope }) {
+  const body = { mode: wanted, scope };
+  if (takes.includes("budget")) body.budget_mib = budget.trim() === "" ? null : Number(budget);
+  if (takes.includes("accelerate")) body.accelerate = accelerate;
+  return body;
 }
 
 const APPLIES = { now: "In force.", next_step: "Applied at the running job's next step.", next_job: "Applied with the next job." };

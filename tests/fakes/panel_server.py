@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -58,7 +59,8 @@ def serving(app: Any, panel: routes.Panel, port: int | None = None) -> Iterator[
 def page(app: Any) -> gr.Blocks:
     """Two tabs: a generation's, with the accordion and a place where its values show, and ours."""
     tab = view.tab(app)
-    with gr.Blocks(analytics_enabled=False, title="host") as blocks, gr.Tabs():
+    plain = gr.themes.Base(font=("sans-serif",), font_mono=("monospace",))  # a WebUI's own fonts are no business of ours
+    with gr.Blocks(analytics_enabled=False, title="host", theme=plain) as blocks, gr.Tabs():
         with gr.TabItem("txt2img"):
             gr.Markdown("The host's own tab.")
             fields = view.accordion(False)
@@ -70,7 +72,9 @@ def page(app: Any) -> gr.Blocks:
 
 
 def with_head(response_html: bytes, base_url: str = "") -> bytes:
-    return response_html.replace(b"</head>", assets.head_html(base_url).encode() + b"</head>")
+    """The panel's files at the end of the head; gradio's own script of another server is left out."""
+    own = re.sub(rb"<script[^>]*src=.https://.*?</script>|<link[^>]*https://[^>]*>", b"", response_html, flags=re.DOTALL)
+    return own.replace(b"</head>", assets.head_html(base_url).encode() + b"</head>")
 
 
 class HeadMiddleware:
@@ -102,7 +106,8 @@ class HeadMiddleware:
                 await send(start)
                 await send({"type": "http.response.body", "body": whole})
 
-        await self.app(scope, receive, sent if scope["type"] == "http" else send)
+        is_page = scope["type"] == "http" and scope["path"].endswith("/")
+        await self.app(scope, receive, sent if is_page else send)
 
 
 def host_application(app: Any, auth: Auth | None = None, root: str = "") -> tuple[Any, routes.Panel]:

@@ -121,9 +121,11 @@ test("figures that are not measured are left out", () => {
 });
 
 test("the form's request", () => {
-  assert.deepEqual(request({ mode: "lowvram", budget: " 0 ", scope: "job" }), { mode: "lowvram", scope: "job", budget_mib: 0 });
-  assert.deepEqual(request({ mode: "lowvram", budget: "", scope: "standing" }), { mode: "lowvram", scope: "standing", budget_mib: null });
-  assert.deepEqual(request({ mode: "full", budget: "512", scope: "standing" }), { mode: "full", scope: "standing" });
+  const form = { mode: "lowvram", takes: ["budget"], budget: " 0 ", accelerate: "graph", scope: "job" };
+  assert.deepEqual(request(form), { mode: "lowvram", scope: "job", budget_mib: 0 });
+  assert.deepEqual(request({ ...form, budget: "" }), { mode: "lowvram", scope: "job", budget_mib: null });
+  assert.deepEqual(request({ ...form, mode: "full", takes: ["accelerate"] }), { mode: "full", scope: "job", accelerate: "graph" });
+  assert.deepEqual(request({ ...form, mode: "as-launched", takes: [] }), { mode: "as-launched", scope: "job" });
   assert.equal(answer({ applies: "next_step", refusal: null }), "Applied at the running job's next step.");
   assert.equal(answer({ applies: "now", refusal: "no" }), "no");
 });

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from vram_pilot.settings import BUDGET, BUILT_MODES, MAX_BUDGET_MIB, MODE
+from vram_pilot.panel.fields import takes_accelerate, takes_budget
+from vram_pilot.settings import ACCELERATE, BUDGET, BUILT_ACCELERATES, BUILT_MODES, MAX_BUDGET_MIB, MODE
 
 #: What each mode does, in the words of somebody who chooses one.
 MODE_HELP = {
@@ -50,6 +51,7 @@ def _now() -> str:
    placeholder="automatic" aria-describedby="vp-budget-help">
   <small id="vp-budget-help">Weights of the denoiser that stay on the card. 0 streams all of them.</small>
  </div>
+{_accelerate()}
  <fieldset class="vp-scope" data-vp="scope" hidden><legend>For</legend>
   <label><input type="radio" name="vp-scope" value="job" checked> this job only</label>
   <label><input type="radio" name="vp-scope" value="standing"> this job and all later ones</label>
@@ -66,9 +68,20 @@ def _now() -> str:
 </section>"""
 
 
+def _accelerate() -> str:
+    """The ways to execute the denoiser; never shown while there is only one."""
+    options = "".join(f'<option value="{escape(way)}">{escape(way)}</option>' for way in BUILT_ACCELERATES)
+    return f""" <div class="vp-row" data-vp="accelerate-row" data-ways="{len(BUILT_ACCELERATES)}" hidden>
+  <label for="vp-accelerate">{escape(ACCELERATE.label)}</label>
+  <select id="vp-accelerate" data-vp="accelerate" aria-describedby="vp-accelerate-help">{options}</select>
+  <small id="vp-accelerate-help">{escape(ACCELERATE.help)}</small>
+ </div>"""
+
+
 def _mode_choice(mode: str) -> str:
+    takes = [name for name, taken in (("budget", takes_budget(mode)), ("accelerate", takes_accelerate(mode))) if taken]
     return (
-        f'<label class="vp-choice"><input type="radio" name="vp-mode" value="{escape(mode)}">'
+        f'<label class="vp-choice"><input type="radio" name="vp-mode" value="{escape(mode)}" data-takes="{" ".join(takes)}">'
         f"<b>{escape(mode)}</b><small>{escape(MODE_HELP.get(mode, MODE.help))}</small></label>"
     )
 

@@ -7,9 +7,9 @@ from typing import Any
 import gradio as gr
 
 from vram_pilot.panel.base import PanelApp
-from vram_pilot.panel.fields import STANDING
+from vram_pilot.panel.fields import STANDING, takes_accelerate, takes_budget
 from vram_pilot.panel.page import tab_html
-from vram_pilot.settings import ACCELERATE, BUDGET, BUILT_ACCELERATES, BUILT_MODES, MODE
+from vram_pilot.settings import ACCELERATE, BUDGET, BUILT_ACCELERATES, BUILT_MODES, MODE, Setting
 
 
 def accordion(is_img2img: bool) -> list[Any]:
@@ -17,36 +17,29 @@ def accordion(is_img2img: bool) -> list[Any]:
     prefix = f"vram_pilot_{'img2img' if is_img2img else 'txt2img'}"
     with gr.Accordion("VRAM Pilot", open=False, elem_id=f"{prefix}_accordion"):
         with gr.Row():
-            mode = gr.Dropdown(
-                [STANDING, *BUILT_MODES], value=STANDING, label=MODE.label, info=MODE.help, elem_id=f"{prefix}_mode"
-            )
+            mode = gr.Dropdown([STANDING, *BUILT_MODES], value=STANDING, **_texts(MODE), elem_id=f"{prefix}_mode")
             budget = gr.Textbox(
-                value="",
-                label=BUDGET.label,
-                info=BUDGET.help,
-                placeholder="automatic",
+                "", placeholder="automatic", visible=False, max_lines=1, **_texts(BUDGET), elem_id=f"{prefix}_budget"
+            )
+            accelerate = gr.Dropdown(
+                list(BUILT_ACCELERATES),
+                value=ACCELERATE.default,
                 visible=False,
-                max_lines=1,
-                elem_id=f"{prefix}_budget",
+                **_texts(ACCELERATE),
+                elem_id=f"{prefix}_accelerate",
             )
-        fields = [mode, budget]
-        if len(BUILT_ACCELERATES) > 1:
-            fields.append(
-                gr.Dropdown(
-                    list(BUILT_ACCELERATES),
-                    value=ACCELERATE.default,
-                    label=ACCELERATE.label,
-                    info=ACCELERATE.help,
-                    elem_id=f"{prefix}_accelerate",
-                )
-            )
-    mode.change(fn=_budget_for, inputs=[mode], outputs=[budget], queue=False, show_progress="hidden")
-    return fields
+    mode.change(fn=_fields_for, inputs=[mode], outputs=[budget, accelerate], queue=False, show_progress="hidden")
+    return [mode, budget, accelerate]
 
 
-def _budget_for(mode: str) -> Any:
-    """The budget's field is there when the mode has one."""
-    return gr.update(visible=mode == "lowvram")
+def _texts(setting: Setting) -> dict[str, str]:
+    return {"label": setting.label, "info": setting.help}
+
+
+def _fields_for(mode: str) -> tuple[Any, Any]:
+    """The budget's and the accelerate field are there when the mode has such a choice."""
+    choice = takes_accelerate(mode) and len(BUILT_ACCELERATES) > 1
+    return gr.update(visible=takes_budget(mode)), gr.update(visible=choice)
 
 
 def tab(app: PanelApp) -> gr.Blocks:

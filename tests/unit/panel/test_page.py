@@ -14,7 +14,7 @@ from vram_pilot.errors import RefusedError, UsageError
 from vram_pilot.panel import assets, view
 from vram_pilot.panel.fields import STANDING, request_from_fields
 from vram_pilot.panel.page import tab_html
-from vram_pilot.settings import BUILT_ACCELERATES, BUILT_MODES, ModeRequest
+from vram_pilot.settings import ACCELERATES, BUILT_ACCELERATES, BUILT_MODES, NOT_ACCELERATED, ModeRequest
 
 ROOT = Path(__file__).resolve().parents[3]
 VOID = {"input", "br", "link", "meta"}
@@ -64,6 +64,21 @@ def test_exactly_the_built_modes_are_offered() -> None:
     assert offered == list(BUILT_MODES)
 
 
+def test_each_mode_says_what_goes_with_it() -> None:
+    takes = {a["value"]: a["data-takes"] for _, a in Tree(tab_html()).elements if a.get("name") == "vp-mode"}
+    assert takes["lowvram"] == "budget accelerate" and takes["full"] == "accelerate"
+    assert all(takes[mode] == "" for mode in NOT_ACCELERATED if mode in takes)
+    options = [attributes["value"] for tag, attributes in Tree(tab_html()).elements if tag == "option"]
+    assert options == list(BUILT_ACCELERATES)
+
+
+def test_what_goes_with_another_mode_is_not_asked_for() -> None:
+    for way in ACCELERATES:
+        assert request_from_fields("as-launched", "512", way) == ModeRequest()
+    for way in BUILT_ACCELERATES:
+        assert request_from_fields("full", "512", way) == ModeRequest("full", None, way)
+
+
 def test_every_control_has_a_name() -> None:
     """A button's text, a label around or for an input, or an aria-label."""
     text = tab_html()
@@ -88,7 +103,7 @@ def test_the_tab_asks_the_application_for_nothing() -> None:
 def test_the_accordion_offers_exactly_what_is_built(is_img2img: bool, prefix: str) -> None:
     with gr.Blocks(analytics_enabled=False) as blocks:
         fields = view.accordion(is_img2img)
-    assert len(fields) == 2 + (len(BUILT_ACCELERATES) > 1)
+    assert len(fields) == 3
     mode = next(component["props"] for component in config_of(blocks) if component["props"].get("elem_id") == f"{prefix}_mode")
     choices = [choice[1] if isinstance(choice, (list, tuple)) else choice for choice in mode["choices"]]
     assert choices == [STANDING, *BUILT_MODES] and mode["value"] == STANDING
@@ -100,6 +115,8 @@ def test_the_accordion_offers_exactly_what_is_built(is_img2img: bool, prefix: st
         ((STANDING, "512"), None),
         (("", ""), None),
         ((None,), None),
+        ((STANDING, "", "graph"), None),
+        (("as-launched", "", "graph"), ModeRequest()),
         (("full", ""), ModeRequest("full")),
         (("lowvram", ""), ModeRequest("lowvram")),
         (("lowvram", " 512 "), ModeRequest("lowvram", 512)),

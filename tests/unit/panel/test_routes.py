@@ -16,7 +16,7 @@ from vram_pilot.errors import StoreError
 from vram_pilot.panel import assets
 from vram_pilot.panel.auth import Auth
 from vram_pilot.panel.routes import ROUTES, register
-from vram_pilot.settings import BUILT_MODES, ModeRequest
+from vram_pilot.settings import ACCELERATES, BUILT_ACCELERATES, BUILT_MODES, MODES, ModeRequest
 
 OPEN = Auth(lambda: None)
 FIRST, SECOND, UNKNOWN = "20260101-000000-00000001", "20260102-000000-00000002", "20260103-000000-00000003"
@@ -137,6 +137,7 @@ def test_an_empty_budget_is_the_programs_choice(asked: Asked, null: object) -> N
         {"mode": "lowvram", "budget_mib": {}},
         {"mode": "full", "budget_mib": 512},
         {"mode": "full", "accelerate": "warp"},
+        {"mode": "as-launched", "accelerate": "graph"},
         {"mode": "full", "colour": "red"},
         {"mode": "full", "scope": "everything"},
         {"mode": "full", "scope": []},
@@ -156,7 +157,11 @@ def test_bad_input_is_named_and_changes_nothing(asked: Asked, body: object) -> N
     assert asked.app.controller.requests == []
 
 
-@pytest.mark.parametrize("body", [{"mode": "tensorrt"}, {"mode": "auto"}, {"mode": "full", "accelerate": "graph"}])
+NOT_BUILT = [{"mode": mode} for mode in MODES if mode not in BUILT_MODES]
+NOT_BUILT += [{"mode": "full", "accelerate": way} for way in ACCELERATES if way not in BUILT_ACCELERATES]
+
+
+@pytest.mark.parametrize("body", NOT_BUILT, ids=repr)
 def test_what_is_not_built_is_refused_by_name(asked: Asked, body: dict[str, str]) -> None:
     answer = asked.mode(body)
     assert is_clear(answer, 409, "RefusedError") and "not in this version" in answer.json()["refusal"]
