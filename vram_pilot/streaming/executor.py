@@ -16,6 +16,7 @@ from torch import nn
 
 from vram_pilot.streaming.schedule import Schedule, UnitCost, schedule
 from vram_pilot.streaming.copies import CopyEngine
+from vram_pilot.streaming.each import for_each
 from vram_pilot.streaming.units import Unit
 
 #: Bytes a second and seconds a byte of weights that the first plan assumes, before anything has been measured.
@@ -72,6 +73,9 @@ class StreamExecutor:
         self._seen: list[int] = []
         self._other_order: list[int] | None = None
         self._learnt = False
+        self._stay: frozenset[int] = frozenset()  # units that are on the device for good
+        self._outdated: set[int] = set()  # units that the host changed after their copy may have started
+        self._calls = 0  # how often the denoiser is inside itself
         self._running = False
         self._stale_marks = True  # the marks of the last call say nothing about the arena's places
         self._autocast_cache = True
@@ -87,22 +91,28 @@ class StreamExecutor:
         self._arrange()
 
     def remove(self) -> None:
-        """Also after an exception inside a call, or inside `install`."""
+        """Also after an exception inside a call, or inside `install`; every unit is sent home, also behind one that fails to go. A
+        call that is under way still reaches the hooks: from here on they do nothing."""
         for handle in [*self._unit_hooks, *self._root_hooks]:
             handle.remove()
         self._unit_hooks.clear()
         self._root_hooks.clear()
-        self.settle()
-        for unit in [*self.units, *self.held]:
-            if unit.home is not None:
-                unit.drop()
-        self._arena, self._views = None, []
+        try:
+            self.settle()
+        finally:
+            self._arena, self._views = None, []
+            for_each([unit for unit in [*self.units, *self.held] if unit.home is not None], Unit.drop)
 
     def settle(self) -> None:
-        """No unit is bound to the arena, no copy is in flight, and nothing is kept for the next call."""
-        self.end()
-        self.engine.drain()
-        self.forget_ahead()
+        """No call is under way, whatever became of the last one: no unit is bound to the arena, no copy is in flight, and nothing is
+        kept for the next call."""
+        self._calls = min(self._calls, 1)
+        try:
+            self.end()
+        finally:
+            self._calls = 0
+            self.engine.drain()
+            self.forget_ahead()
 
     def forget_ahead(self) -> None:
         """What has been copied for the next call is copied again: for a host that may have written weights without a trace."""
@@ -110,7 +120,7 @@ class StreamExecutor:
 
     @property
     def resident_bytes(self) -> int:
-        return sum(self.units[index].size_bytes for index in self._resident())
+        return sum(self.units[index].size_bytes for index in self._stay)
 
     @property
     def slot_bytes(self) -> int:
@@ -126,7 +136,7 @@ class StreamExecutor:
         """Plans for the expected order and brings the device to it. Nothing is in flight."""
         costs = [UnitCost(self.units[index].size_bytes, self.seconds[index]) for index in self.order]
         self.schedule = schedule(costs, self._budget, self._arena_bytes, self._rate)
-        stay = set(self._resident())
+        self._stay = stay = frozenset(self._resident())
         for index, unit in enumerate(self.units):
             if index not in stay and unit.bound is not unit.home_views:
                 unit.drop()
@@ -143,6 +153,7 @@ class StreamExecutor:
             self.units[unit].views(self._arena[offset:]) for unit, offset in zip(streamed, self.schedule.offsets)
         ]
         self._ready.clear()
+        self._outdated.clear()
         self._used, self._stale_marks = [None] * len(streamed), True
         self._filled = self._next_filled = 0
         for handle in self._unit_hooks:
@@ -173,8 +184,11 @@ class StreamExecutor:
     # ------------------------------------------------------------------------------------------------ one call
 
     def begin(self) -> None:
-        if self._running:  # the call before this one ended by an exception that skipped its hooks
-            self.end()
+        if self._arena is None:
+            return
+        self._calls += 1
+        if self._calls > 1:  # the denoiser inside itself: its blocks come out of turn
+            return
         self._running = True
         # A cast that autocast remembers by the Parameter's identity would outlive the weights that it was made from.
         self._autocast_cache = torch.is_autocast_cache_enabled()
@@ -188,12 +202,12 @@ class StreamExecutor:
 
     def end(self, *, whole: bool = False) -> None:
         """whole: the call ran to its end, so that what was seen is the order to expect."""
-        if not self._running:
+        self._calls = max(self._calls - 1, 0)
+        if not self._running or self._calls:
             return
         self._running = False
         torch.set_autocast_cache_enabled(self._autocast_cache)
-        for index in list(self._depth):
-            self._put_down(index)
+        for_each(list(self._depth), self._put_down)
         if not whole:
             self.engine.drain()
             self._ready.clear()
@@ -222,28 +236,26 @@ class StreamExecutor:
         assert unit.home is not None and self._arena is not None
         offset = self.schedule.offsets[position]
         target = self._arena[offset : offset + unit.size_bytes]
+        self._outdated.discard(self._streamed[position])
         self._ready[position] = self.engine.upload(target, unit.home.flat, self._used[freed_by])
         self.streamed_bytes += unit.size_bytes
 
     def _enter(self, index: int) -> None:
-        if not self._running:  # a block called by itself, outside the denoiser's forward
-            self.begin()
+        if self._arena is None:
+            return
         self._depth[index] = self._depth.get(index, 0) + 1
         if self._depth[index] > 1:  # its weights are bound already
             return
-        self._seen.append(index)
+        self._send_home(index)  # the host may have changed or moved its weights there
         unit, position = self.units[index], self._position.get(index, -1)
-        changed = unit.changed()
-        if changed:  # by the host, at home, perhaps behind a copy that has started
-            self.engine.drain()
-            unit.write_back(changed)
-            unit.bind(unit.home_views)
         fits = position >= self._cursor and self._in_arena is None and unit.layout_id == self._layouts[position]  # not grown
-        if not fits:
+        if self._running:
+            self._seen.append(index)
+        if not (fits and self._running):  # not running: a block called by itself, outside the denoiser's forward
             self._bind_beside(index)
             return
         self._skip_to(position)
-        if changed or self._filled <= position:
+        if index in self._outdated or self._filled <= position:
             self._copy(position, position - self.schedule.after[position])
             self._filled = max(self._filled, position + 1)
         self.engine.wait(self._ready[position])
@@ -279,27 +291,41 @@ class StreamExecutor:
             self._depth[index] = depth - 1
             return
         self._put_down(index)
-        self._fill()
+        if self._running:
+            self._fill()
 
     def _put_down(self, index: int) -> None:
         """Binds the unit to its host copy again, changes included, and frees its place."""
         self._depth.pop(index, None)
+        try:
+            self._send_home(index)
+        finally:
+            self._beside.pop(index, None)
+            if self._in_arena == index:
+                self._in_arena = None
+                position = self._position[index]
+                self._used[position] = self.engine.mark()
+                self._cursor = position + 1
+
+    def _send_home(self, index: int) -> None:
+        """Binds the unit to its host copy, with what the host changed, perhaps behind a copy that has started."""
         unit = self.units[index]
-        if unit.bound is not unit.home_views:
-            self.written_back += unit.go_home()
-        self._beside.pop(index, None)
-        if self._in_arena == index:
-            self._in_arena = None
-            position = self._position[index]
-            self._used[position] = self.engine.mark()
-            self._cursor = position + 1
+        changed = unit.changed()
+        if changed:
+            self.engine.drain()  # the host copy is written now, or given up for another
+            unit.write_back(changed)
+            self.written_back += len(changed)
+            self._outdated.add(index)
+        if changed or unit.away:
+            unit.bind(unit.home_views)
 
 
 def _bracket(module: nn.Module, before: Callable[[], None], after: Callable[[Any], None]) -> list[Any]:
-    """Hooks around the module's forward. Ours go first in and last out, so that other extensions' hooks see bound weights too."""
+    """Hooks around the module's forward. Ours go first in and last out, so that other extensions' hooks see bound weights too.
+    What they make is no inference tensor, which could not be changed in place later."""
     return [
-        module.register_forward_pre_hook(lambda _module, _args: before(), prepend=True),
-        module.register_forward_hook(lambda _module, _args, out: after(out), always_call=True),
+        module.register_forward_pre_hook(torch.inference_mode(False)(lambda _module, _args: before()), prepend=True),
+        module.register_forward_hook(torch.inference_mode(False)(lambda _module, _args, out: after(out)), always_call=True),
     ]
 
 
