@@ -155,7 +155,7 @@ class Bar {
     page.text("meta", bar.meta);
     page.text("store-note", state.store_note ?? "");
     page.show("store-note", Boolean(state.store_note));
-    page.fill("figures", this.h.now.figureList(bar.figures));
+    page.fill("figures", this.h.now.figureList(bar.figures, bar.card));
     this.#drawControl(state);
   }
 
@@ -254,7 +254,7 @@ class Live {
     const tip = this.page.slot(`${name}-tip`);
     const cross = this.page.slot(name).querySelector("[data-vp-cross]");
     const point = this.link.history.points.find((other) => other.n === n);
-    tip.hidden = !point;
+    tip.hidden = !point || !cross;
     cross?.setAttribute("visibility", point ? "visible" : "hidden");
     if (!point || !cross) return;
     const x = plan.x(n);

@@ -37,10 +37,16 @@ export function job(history) {
 const durations = (history, id) =>
   history.points.filter((point) => point.session === id && point.durationS !== null).map((point) => point.durationS);
 
-/** {plan, svg, figures}: the time of each step. */
+/** In the place of a chart that has nothing to show. */
+const nothing = (reason) => ({ plan: null, figures: "", unit: "", svg: html`<p class="vp-nothing">${reason}</p>` });
+const FIRST = "Drawn as soon as the first step has ended.";
+
+/** {plan, svg, figures, unit}: the time of each step; plan is null when there is nothing to draw. */
 export function latency(history, width) {
+  if (!history.points.length) return nothing(FIRST);
   const values = history.points.map((point) => point.durationS).filter((value) => value !== null && value !== undefined);
-  const slow = Math.max(0, ...values) >= 2;
+  if (!values.length) return nothing("The steps' times were not measured.");
+  const slow = Math.max(...values) >= 2;
   const plan = layout({
     points: history.points,
     series: [{ key: "durationS", name: "latency" }],
@@ -48,17 +54,17 @@ export function latency(history, width) {
     height: CHART_HEIGHT,
     scale: slow ? 1 : 1000,
   });
-  const figures = values.length
-    ? `median ${seconds(median(values))} · 95 % under ${seconds(quantile(values, 0.95))} · slowest ${seconds(Math.max(...values))}`
-    : "not measured";
+  const figures = `median ${seconds(median(values))} · 95 % under ${seconds(quantile(values, 0.95))} · slowest ${seconds(Math.max(...values))}`;
   const description = `Time of each of the last ${count(history.points.length, "step")}: ${figures}.`;
   return { plan, figures, unit: slow ? "s" : "ms", svg: chart(plan, history.marks, description) };
 }
 
-/** {plan, svg, figures}: what torch held at the end of each step. */
+/** {plan, svg, figures, unit}: what torch held at the end of each step. */
 export function memory(history, width) {
+  if (!history.points.length) return nothing(FIRST);
   const highest = peak(history, "reserved") ?? peak(history, "allocated");
-  const large = highest !== null && highest >= GIB;
+  if (highest === null) return nothing("Not measured: the host does not compute on an NVIDIA card.");
+  const large = highest >= GIB;
   const plan = layout({
     points: history.points,
     series: [
@@ -69,12 +75,10 @@ export function memory(history, width) {
     height: CHART_HEIGHT,
     scale: 1 / (large ? GIB : MIB),
   });
-  const figures =
-    highest === null
-      ? "not measured"
-      : `highest at a step's end: allocated ${bytes(peak(history, "allocated"))}, reserved ${bytes(peak(history, "reserved"))}`;
+  const held = ["allocated", "reserved"].map((key) => `${key} ${bytes(peak(history, key))}`).join(", ");
+  const figures = `highest at a step's end: ${held}`;
   const description = `Memory by step, ${figures}.`;
-  return { plan, figures, unit: large ? "GiB" : "MiB", empty: highest === null, svg: chart(plan, history.marks, description) };
+  return { plan, figures, unit: large ? "GiB" : "MiB", svg: chart(plan, history.marks, description) };
 }
 
 function peak(history, key) {
@@ -102,7 +106,7 @@ export function phases(history) {
     )}</div>
     <ul class="vp-legend">${known.map(
       (phase) => html`<li><i class="vp-phase-${phase.name}"></i>${phase.name} <b>${seconds(phase.durationS)}</b>
-        <small>${share(phase).toFixed(0)} %</small></li>`,
+        <small>${share(phase) < 1 ? "under 1" : share(phase).toFixed(0)} %</small></li>`,
     )}</ul>`;
 }
 

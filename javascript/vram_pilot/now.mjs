@@ -11,6 +11,7 @@ export function bar(state) {
     ...why(state),
     meta: [modelText(state.model), hostText(state.host), deviceText(state.host)].filter(Boolean).join(" · "),
     figures: figures(state),
+    card: hasCard(state.host),
   };
 }
 
@@ -60,9 +61,10 @@ export function figures(state) {
   return rows.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => ({ name, value: bytes(value) }));
 }
 
-export function figureList(rows) {
-  if (!rows.length) return html`<div><dt>Memory is shown as soon as a step has ended.</dt></div>`;
-  return html`${rows.map(({ name, value }) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}`;
+/** rows: of `figures`; card: whether there is one to measure. */
+export function figureList(rows, card) {
+  if (!rows.length) return html`<p>${card ? "Memory is shown as soon as a step has ended." : "No card, so no card memory."}</p>`;
+  return html`<dl class="vp-figures">${rows.map(({ name, value }) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
 /** The body of POST mode, from what the form holds. takes: what the mode has beside itself. */

@@ -95,8 +95,10 @@ test("the charts choose their unit and say in a sentence what they show", () => 
 
 test("without measurements the charts say so", () => {
   const none = history([step(0, { duration_s: null, allocated_bytes: null, reserved_bytes: null })]);
-  assert.equal(latency(none, 500).figures, "not measured");
-  assert.equal(memory(none, 500).figures, "not measured");
+  assert.match(String(latency(none, 500).svg), /not measured/);
+  assert.match(String(memory(none, 500).svg), /Not measured: the host does not compute on an NVIDIA card/);
+  assert.match(String(latency(history([started]), 500).svg), /as soon as the first step has ended/);
+  assert.equal(memory(history([started]), 500).plan, null);
   assert.match(String(tooltip(none.points[0])), /Step 1.*—/s);
 });
 

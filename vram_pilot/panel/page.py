@@ -64,7 +64,7 @@ def _now() -> str:
  changed from here. Start the host with <code>--vram-pilot-allow-remote-control</code> to allow it, or choose the mode of
  your own job in the accordion.</p>
 </form>
-<dl class="vp-figures" data-vp="figures" aria-label="Memory"></dl>
+<div class="vp-memory" data-vp="figures" role="group" aria-label="Memory"></div>
 </section>"""
 
 
