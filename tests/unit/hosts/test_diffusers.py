@@ -256,6 +256,18 @@ def test_the_step_is_told_before_the_hooks_of_the_denoiser_are_looked_up(pipe: A
     assert ran == ["hook"]
 
 
+def test_the_pipeline_computes_where_the_host_does_while_a_mode_has_its_parts_elsewhere(pipe: Any) -> None:
+    host = DiffusersHost(pipe, torch.device("meta"))
+    host.attach()
+    places = [(pipe.device.type, pipe._execution_device.type)]
+    host.take_over_offload(True)
+    places.append((pipe.device.type, pipe._execution_device.type))
+    host.give_back_offload()
+    places.append((pipe.device.type, pipe._execution_device.type))
+    host.detach()
+    assert places == [("cpu", "cpu"), ("meta", "meta"), ("cpu", "cpu")]
+
+
 def test_a_replaced_scheduler_and_a_replaced_model_are_followed(pipe: Any, tmp_path: Path) -> None:
     with attached(pipe, tmp_path, mode="medvram") as pilot:
         image(pipe)

@@ -101,7 +101,13 @@ def test_an_empty_negative_prompt_is_zeros_for_sdxl_and_a_real_one_is_not(tmp_pa
     )
     for negative in ("", "fog"):
         assert host.generate(ImageRequest("a cat", negative, 64, 64, steps=1)).status == "ok"
-    assert not seen[0][0].any() and seen[1][0].any() and seen[0][1].any()
+    assert not seen[0][0].any() and seen[1][0].any()
+    tokens = [[49406, 320, 2368, 49407, *[pad] * 73] for pad in (49407, 0)]
+    states = [
+        part.module(input_ids=torch.tensor([row]), output_hidden_states=True).hidden_states[-2]
+        for part, row in zip(host.components(), tokens)
+    ]
+    assert torch.equal(seen[0][1], torch.cat(states, dim=-1)[0]), "the states before each encoder's last layer, side by side"
 
 
 def shapes_of(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
