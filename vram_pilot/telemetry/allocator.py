@@ -58,7 +58,7 @@ _COUNTS = {"alloc_retry_count": "num_alloc_retries", "oom_count": "num_ooms"}
 
 
 class AllocatorSampler:
-    """The allocator's statistics. Never raises, and starts no CUDA. pinned: bytes of host memory that modes hold page-locked."""
+    """The allocator's statistics. Never raises, and starts no CUDA. pinned: bytes of host memory that modes hold locked."""
 
     name = "allocator"
     note: str | None = None

@@ -11,8 +11,10 @@ class Sampler(Protocol):
 
     name: str
     period_s: float
-    #: Why something is missing and what to do about it, None when all is there.
-    note: str | None
+
+    @property
+    def note(self) -> str | None:
+        """Why something is missing, None when all is there."""
 
     def sample(self) -> Mapping[str, float | None]:
         """Metric name (docs/metrics.md) to value. What is not supported, or failed this time, is None; never raises."""

@@ -142,7 +142,9 @@ def _by_environment(cards: Sequence[Card], ordinal: int, environ: Mapping[str, s
             return Match(None, reason="CUDA has not started yet, and of several cards the fastest comes first")
         slots = _numbered(counted, visible)
     if ordinal < 0 or ordinal >= len(slots):
-        return Match(None, reason=f"CUDA_VISIBLE_DEVICES leaves {len(slots)} of {len(cards)} cards, and number {ordinal} is wanted")
+        return Match(
+            None, reason=f"CUDA_VISIBLE_DEVICES leaves {len(slots)} of {len(cards)} cards, and number {ordinal} is wanted"
+        )
     return Match(*slots[ordinal], "environment")
 
 

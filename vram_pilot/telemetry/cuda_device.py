@@ -1,4 +1,4 @@
-"""What CUDA says of the card that torch uses. Starts no CUDA, makes no context: before torch has done so there is only a number."""
+"""What CUDA says of the card that torch uses. Starts no CUDA: before torch has done so there is only a number."""
 
 from __future__ import annotations
 

@@ -39,7 +39,9 @@ def _text(*functions: str) -> Callable[[OpenCard], Fact]:
     return lambda card: text(card.nvml.call(*functions, args=(card.whole,)))
 
 
-def _number(*functions: str, args: tuple[Any, ...] = (), scale: float = 1.0, part: int | None = None) -> Callable[[OpenCard], Fact]:
+def _number(
+    *functions: str, args: tuple[Any, ...] = (), scale: float = 1.0, part: int | None = None
+) -> Callable[[OpenCard], Fact]:
     def read(card: OpenCard) -> Fact:
         answer = card.nvml.call(*functions, args=(card.whole, *args))
         return scaled(answer if part is None else answer[part], scale)

@@ -29,9 +29,11 @@ class OpenCard:
 
 
 class Field(Protocol):
-    """names: the metrics that it gives, in the order of its values. It may keep what it needs from one reading to the next."""
+    """It may keep what it needs from one reading to the next."""
 
-    names: tuple[str, ...]
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics that it gives, in the order of its values."""
 
     def read(self, card: OpenCard) -> Values:
         """Raises Fault."""
@@ -43,7 +45,7 @@ class Field(Protocol):
 class Plain:
     """A field that keeps nothing."""
 
-    def __init__(self, names: str | tuple[str, ...], function: Callable[[OpenCard], float | None | Values]) -> None:
+    def __init__(self, names: str | tuple[str, ...], function: Callable[[OpenCard], float | Values | None]) -> None:
         self.names = (names,) if isinstance(names, str) else names
         self._function = function
 

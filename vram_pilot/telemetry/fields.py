@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from vram_pilot.telemetry.card_memory import Holders, Memory
 from vram_pilot.telemetry.field import Field, OpenCard, Plain, Values, scaled, whole
-from vram_pilot.telemetry.nvml import Fault, number
 from vram_pilot.telemetry.numbered import NumberedValues
+from vram_pilot.telemetry.nvml import Fault, number
 from vram_pilot.telemetry.traffic import nvlink_traffic, pcie_traffic
 from vram_pilot.telemetry.xids import Xids
 

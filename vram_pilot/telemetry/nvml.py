@@ -1,7 +1,7 @@
 """The one gate to the driver's library, NVML, through the module pynvml (package nvidia-ml-py).
 
-It is loaded and started at the first need. Names of functions differ between versions of the binding and the driver, text comes as
-bytes or str, and a value that is not available comes as an error or as a sentinel: behind this gate there are numbers and faults.
+It is loaded and started at the first need. Names of functions differ between versions of the binding and the driver, text comes
+as bytes or str, and what is not available as an error or a sentinel: behind this gate there are numbers and faults.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from types import ModuleType
 from typing import Any
 
 #: NVML's codes for "not on this card, driver or binding, or not for this user": asking again soon is of no use.
-_UNSUPPORTED = {2: "invalid argument", 3: "not supported", 4: "no permission", 13: "no such function", 22: "not on a virtual card"}
+_UNSUPPORTED = {
+    2: "invalid argument",
+    3: "not supported",
+    4: "no permission",
+    13: "no such function",
+    22: "not on a virtual card",
+}
 _UNSUPPORTED |= {25: "another version of the structure", 26: "no longer offered"}
 #: The card, or the driver below it, is gone: every handle is worth nothing.
 _LOST = {1: "the library was shut down", 9: "the driver is not loaded", 15: "the card is lost", 16: "the card needs a reset"}
@@ -84,7 +90,7 @@ class Nvml:
         self._module = module
 
     def close(self) -> None:
-        """Gives the library back. Others in this process, such as torch, keep their own count of it. Idempotent; never raises."""
+        """Gives the library back; others in this process, such as torch, have their own hold. Idempotent; never raises."""
         module, self._module = self._module, None
         self._chosen = {}
         if module is not None:
@@ -119,8 +125,10 @@ class Nvml:
         return value if isinstance(value, int) else otherwise
 
     def values(self, handle: Any, ids: Sequence[FieldId]) -> list[FieldValue | Fault]:
-        """The values of these fields, in one call where that works: one that is not available spoils no other. Raises Fault when
-        the card is lost."""
+        """The values of these fields, in one call where that works: one that is not available spoils no other.
+
+        Raises Fault when the card is lost.
+        """
         try:
             return [_value(answer) for answer in self.call("nvmlDeviceGetFieldValues", args=(handle, list(ids)))]
         except Fault as fault:

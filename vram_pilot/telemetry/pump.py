@@ -113,7 +113,7 @@ class Pump:
                 self._thread = None
 
     def _work(self) -> bool:
-        """Reads until nobody wants to know, and gives back what the instruments hold. True when somebody came in the meantime."""
+        """Reads until nobody wants to know, then gives back what the instruments hold. True: somebody came in the meantime."""
         while self._wait():
             self._tick()
         self._close()

@@ -1,7 +1,7 @@
 """How torch's allocator has cut up what it holds: the largest free block and the fragmentation.
 
-A snapshot takes about 1 ms for 2,000 blocks, during which the allocator serves nobody: it is taken rarely, and the more rarely the
-longer it takes.
+A snapshot takes about 1 ms for 2,000 blocks, during which the allocator serves nobody: it is taken rarely, and the longer it
+takes, the more rarely.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vram_pilot.telemetry.backoff import Backoff
 
 #: A snapshot may take this share of the time.
 _SHARE = 0.001
-_UNSUPPORTED_BACKENDS = "The allocator {name} keeps no list of its blocks, so fragmentation and the largest free block stay empty."
+_OTHER_BACKEND = "The allocator {} keeps no list of its blocks: fragmentation and the largest free block stay empty."
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class SegmentsSampler:
             return None
         try:
             if self._backend() != "native":
-                self.note = _UNSUPPORTED_BACKENDS.format(name=self._backend())
+                self.note = _OTHER_BACKEND.format(self._backend())
                 return None
             found = summarize(self._snapshot(), self._index)
         except (RuntimeError, TypeError, LookupError, AttributeError, ValueError) as error:

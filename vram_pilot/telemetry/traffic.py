@@ -1,7 +1,7 @@
 """What passes between the card and the rest of the machine, by the driver's byte counters.
 
-nvmlDeviceGetPcieThroughput is never called: it holds the driver for 20 ms while it samples. The counters take 0.3 ms, but PCIe's
-may be 32 bits wide, which a fast link fills in 80 ms: two readings close together then tell the rate.
+nvmlDeviceGetPcieThroughput is never called: it holds the driver for 20 ms while it samples. The counters take 0.3 ms, but
+PCIe's may be 32 bits wide, which a fast link fills in 80 ms: two readings close together then tell the rate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ class Traffic:
     """Two counters, of what the card sent and what it received. unit_bytes: what one count stands for."""
 
     def __init__(
-        self, names: tuple[str, str], ids: tuple[FieldId, FieldId], unit_bytes: int, most_bytes_per_s: Callable[[OpenCard], float]
+        self,
+        names: tuple[str, str],
+        ids: tuple[FieldId, FieldId],
+        unit_bytes: int,
+        most_bytes_per_s: Callable[[OpenCard], float],
     ) -> None:
         self.names = names
         self._ids, self._unit_bytes, self._most = ids, unit_bytes, most_bytes_per_s

@@ -82,7 +82,11 @@ def wsl() -> FakeNvml:
 
 def mig() -> FakeNvml:
     """A card cut in two slices, with an empty place between them."""
-    slices = [FakeSlice("MIG-aaaaaaaa-0000-0000-0000-000000000001", 1), None, FakeSlice("MIG-bbbbbbbb-0000-0000-0000-000000000002", 5)]
+    slices = [
+        FakeSlice("MIG-aaaaaaaa-0000-0000-0000-000000000001", 1),
+        None,
+        FakeSlice("MIG-bbbbbbbb-0000-0000-0000-000000000002", 5),
+    ]
     return FakeNvml(FakeCard(uuid="GPU-99999999-2222-3333-4444-555555555555", slices=slices))
 
 
@@ -108,4 +112,10 @@ def two_cards() -> FakeNvml:
 
 
 #: What a function may fail with, by name of the case.
-ERRORS = {"not supported": NOT_SUPPORTED, "no permission": 4, "unknown": 999, "no such function": FUNCTION_NOT_FOUND, "timeout": 10}
+ERRORS = {
+    "not supported": NOT_SUPPORTED,
+    "no permission": 4,
+    "unknown": 999,
+    "no such function": FUNCTION_NOT_FOUND,
+    "timeout": 10,
+}
