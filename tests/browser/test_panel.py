@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import gradio as gr
 import pytest
+from fastapi import FastAPI
+from fastapi.responses import FileResponse
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser.panel import LOW_CONTRAST, NARROW, SESSION, WIDE, Watched, watched
 from tests.fakes.panel_app import FakeApp, session
-from tests.fakes.panel_server import free_port, host_application, page, serving
+from tests.fakes.panel_server import HeadMiddleware, free_port, host_application, page, serving
 from vram_pilot.panel import assets
 from vram_pilot.panel.auth import Auth
 from vram_pilot.panel.fields import request_from_fields
@@ -212,6 +215,37 @@ def test_e16_where_streams_are_held_back_it_polls(seen: Watched) -> None:
 def test_nothing_is_asked_before_the_tab_is_opened(seen: Watched) -> None:
     seen.page.wait_for_timeout(500)
     assert [url.split("?")[0].rsplit("/", 1)[1] for url in seen.ours()] == [assets.STYLE, assets.SCRIPT]
+
+
+def test_an_update_mixes_no_versions(browser: Browser, app: FakeApp, tmp_path: Path) -> None:
+    """A WebUI stamps only the first script's address with its time, and a browser keeps the others for as long as it likes."""
+    copy = tmp_path / "javascript"
+    shutil.copytree(assets.ROOT / "javascript", copy)
+    long_ago = time.time() - 100 * 24 * 3600
+    outer = FastAPI()
+
+    @outer.get("/file={path:path}")
+    def file(path: str) -> FileResponse:
+        return FileResponse(tmp_path / path, media_type="text/javascript")
+
+    def written(text: str) -> None:
+        for script in copy.rglob("*.mjs"):
+            if script.name == "now.mjs":
+                script.write_text(script.read_text(encoding="utf-8").replace("Nothing is touched", text), encoding="utf-8")
+            os.utime(script, (long_ago, long_ago + len(text)))
+
+    panel = register(outer, app, Auth(lambda: None))
+    outer.add_middleware(HeadMiddleware, head='<script type="module" src="file=javascript/vram_pilot.mjs?1"></script>')
+    with serving(gr.mount_gradio_app(outer, page(app), path="/"), panel) as served:
+        context = browser.new_context()
+        for text in ("Nothing is touched", "Hands off"):
+            written(text)
+            tab = context.new_page()
+            tab.goto(served.url)
+            tab.locator("button", has_text="VRAM Pilot").first.click()
+            expect(tab.locator('[data-vp="why"]')).to_contain_text(text)
+            tab.close()
+        context.close()
 
 
 HIDE_PAGE = "() => { window.__hidden = true; document.dispatchEvent(new Event('visibilitychange')); }"

@@ -71,17 +71,17 @@ def page(app: Any) -> gr.Blocks:
     return blocks
 
 
-def with_head(response_html: bytes, base_url: str = "") -> bytes:
-    """The panel's files at the end of the head; gradio's own script of another server is left out."""
-    own = re.sub(rb"<script[^>]*src=.https://.*?</script>|<link[^>]*https://[^>]*>", b"", response_html, flags=re.DOTALL)
-    return own.replace(b"</head>", assets.head_html(base_url).encode() + b"</head>")
+def with_head(page_html: bytes, head: str) -> bytes:
+    """`head` at the end of the page's head; gradio's own script of another server is left out."""
+    own = re.sub(rb"<script[^>]*src=.https://.*?</script>|<link[^>]*https://[^>]*>", b"", page_html, flags=re.DOTALL)
+    return own.replace(b"</head>", head.encode() + b"</head>")
 
 
 class HeadMiddleware:
     """Puts the panel's files into every page's head, where a WebUI puts its extensions' files."""
 
-    def __init__(self, app: Any, base_url: str = "") -> None:
-        self.app, self.base_url = app, base_url
+    def __init__(self, app: Any, head: str) -> None:
+        self.app, self.head = app, head
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         start: dict[str, Any] = {}
@@ -100,7 +100,7 @@ class HeadMiddleware:
                 return
             body += message.get("body", b"")
             if not message.get("more_body"):
-                whole = with_head(body, self.base_url)
+                whole = with_head(body, self.head)
                 kept = [(name, value) for name, value in start["headers"] if name != b"content-length"]
                 start["headers"] = [*kept, (b"content-length", str(len(whole)).encode())]
                 await send(start)
@@ -115,7 +115,7 @@ def host_application(app: Any, auth: Auth | None = None, root: str = "") -> tupl
     blocks = page(app)
     outer = FastAPI()
     panel = routes.register(outer, app, auth or Auth(lambda: None))
-    outer.add_middleware(HeadMiddleware)
+    outer.add_middleware(HeadMiddleware, head=assets.head_html())
     outer.add_middleware(GZipMiddleware, minimum_size=1000)
     mounted = gr.mount_gradio_app(outer, blocks, path="/")
     if not root:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -453,7 +455,9 @@ def test_e16_the_routes_answer_under_a_sub_path(asked: Asked) -> None:
 
 
 def test_e15_the_routes_need_no_page(asked: Asked) -> None:
-    """--nowebui: a plain application without gradio has them all, and none needs a gradio application."""
+    """--nowebui: a plain application has them all, none needs a gradio application, and gradio is not even imported."""
+    code = "import sys, vram_pilot.panel.routes, vram_pilot.panel.fields; sys.exit('gradio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=False).returncode == 0
     assert asked.get("state").status_code == asked.get("sessions").status_code == asked.get("events?poll=1").status_code == 200
 
 

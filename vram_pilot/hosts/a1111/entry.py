@@ -147,7 +147,9 @@ def _app_started(_demo: Any, fastapi_app: Any) -> None:
 
     global _gradio_app
     _gradio_app = fastapi_app
-    auth = Auth(lambda: _gradio_app, api_credentials(_flag("api_auth")), bool(getattr(fastapi_app, "auth", None)))
+    login = bool(getattr(fastapi_app, "auth", None))
+    names = ("*",) if _flag("vram_pilot_allow_remote_control") else ()
+    auth = Auth(lambda: _gradio_app, api_credentials(_flag("api_auth")), login, allowed_hosts=names)
     register(fastapi_app, app(), auth)
 
 
