@@ -147,6 +147,9 @@ class Controller:
                 "resident_bytes": report.resident_bytes,
                 "slot_bytes": report.slot_bytes,
                 "streamed_bytes": report.streamed_bytes,
+                "prefetch_misses": report.prefetch_misses,
+                "graph_bytes": report.graph_bytes,
+                "graph_replays": report.graph_replays,
                 "pinned_bytes": report.pinned_bytes,
                 "pageable_bytes": report.pageable_bytes,
                 "notes": list(report.notes),
@@ -195,6 +198,7 @@ class Controller:
             self._step = None
             self._refusal = self._given_up = None
             self._job_modes = []
+        self.bank.job_started()
         self._apply_or_note("job")
         with self._lock:
             if not self._job_modes:

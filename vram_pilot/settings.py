@@ -13,7 +13,9 @@ MODES = ("as-launched", "full", "medvram", "lowvram", "tensorrt", "auto")
 #: The modes that this version carries out. Nothing else is offered anywhere.
 BUILT_MODES = ("as-launched", "full", "medvram", "lowvram")
 ACCELERATES = ("off", "graph", "compile")
-BUILT_ACCELERATES = ("off",)
+BUILT_ACCELERATES = ("off", "graph")
+#: Modes whose way to execute the denoiser is not ours to choose.
+NOT_ACCELERATED = ("as-launched", "tensorrt")
 SCOPES = ("job", "standing")
 #: The largest budget that is taken for a number of MiB rather than for a slip (1 TiB).
 MAX_BUDGET_MIB = 2**20
@@ -116,7 +118,7 @@ BUDGET = Setting(
 ACCELERATE = Setting(
     "accelerate",
     "Accelerate",
-    "How the denoiser is executed, beside the mode.",
+    "How the denoiser is executed, beside the mode. graph launches a whole step at once (CUDA only): the same image, sooner.",
     "choice",
     "off",
     choices=ACCELERATES,
@@ -179,6 +181,8 @@ def parse_mode_request(raw: object, base: ModeRequest | None = None) -> ModeRequ
     start = base or ModeRequest()
     if "mode" in values and "budget_mib" not in values and values["mode"] != start.mode:
         values["budget_mib"] = None
+    if ACCELERATE.key not in values and values.get("mode") in NOT_ACCELERATED:
+        values[ACCELERATE.key] = "off"
     request = replace(start, **values)
     check_built(request)
     return request
@@ -213,6 +217,12 @@ def check_built(request: ModeRequest) -> None:
             "This way to accelerate is not in this version yet",
             found=request.accelerate,
             do="Use one of: " + ", ".join(BUILT_ACCELERATES) + ".",
+        )
+    if request.accelerate != "off" and request.mode in NOT_ACCELERATED:
+        raise UsageError(
+            "To accelerate goes with full, medvram and lowvram only",
+            found=f"mode {request.mode}, accelerate {request.accelerate}",
+            do="Choose one of these modes, or accelerate off.",
         )
     if request.budget_mib is not None and request.mode != "lowvram":
         raise UsageError(

@@ -49,6 +49,9 @@ class FakeHost:
     def obstacle(self) -> str | None:
         return self.blocked_by
 
+    def computation_state(self) -> None:
+        return None
+
     def take_over_offload(self, serial_previews: bool) -> None:
         self.taken_over = serial_previews
 

@@ -6,7 +6,7 @@ components. Everything here runs on the thread that samples unless a method says
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -120,6 +120,11 @@ class Host(Protocol):
 
     def obstacle(self) -> str | None:
         """Why no weight may be moved at present (another extension executes the denoiser, say), None when it may."""
+
+    def computation_state(self) -> Hashable:
+        """Whatever else the host's denoiser reads besides inputs, weights and torch's own switches (the networks that are loaded,
+        say): a captured call is good only for one such state. Called at every denoiser call; raises graphs.NotCapturable when
+        there is something that a captured call cannot repeat."""
 
     def take_over_offload(self, serial_previews: bool) -> None:
         """Disarms the host's own medvram/lowvram, so that it moves no weight; remembers it. Idempotent.

@@ -19,4 +19,4 @@ class LowVram(MovingMode):
         if denoiser is None:
             raise RefusedError("This model has no denoiser that could be streamed")
         bank.swap([component.name for component in components if component is not denoiser], beside=denoiser.name)
-        bank.stream(denoiser.name, (request.budget_mib or 0) * MIB)
+        bank.stream(denoiser.name, (request.budget_mib or 0) * MIB, captured=request.accelerate == "graph")

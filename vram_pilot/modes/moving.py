@@ -16,6 +16,8 @@ class MovingMode:
 
     def check(self, host: Host, request: ModeRequest, bank: WeightBank) -> Refusal | None:
         reason = host.obstacle()
+        if reason is None and request.accelerate == "graph" and host.device().type != "cuda":
+            reason = f"CUDA graphs need a CUDA device, and this host computes on {host.device().type}"
         if reason is None:
             reason = bank.obstacle(host.components())
         return None if reason is None else Refusal(reason)
@@ -25,6 +27,8 @@ class MovingMode:
         bank.attach(host)
         try:
             self.place(host, request, bank)
+            if request.accelerate == "graph":
+                bank.capture(host)
         except BaseException:
             bank.park()
             raise
@@ -37,13 +41,18 @@ class MovingMode:
         bank.park()
 
     def report(self, bank: WeightBank) -> ModeReport:
-        memory = bank.memory
+        memory, runner = bank.memory, bank.runner
+        notes = () if memory.note is None else (memory.note,)
+        if runner is not None and runner.reason is not None:
+            notes += (f"The denoiser runs without its graph: {runner.reason}.",)
         return ModeReport(
             resident_bytes=bank.resident_denoiser_bytes(),
             slot_bytes=bank.slot_bytes,
             streamed_bytes=bank.streamed_bytes,
             prefetch_misses=bank.prefetch_misses,
+            graph_bytes=0 if runner is None else runner.pool_bytes,
+            graph_replays=0 if runner is None else runner.replays,
             pinned_bytes=memory.pinned_bytes,
             pageable_bytes=memory.pageable_bytes,
-            notes=() if memory.note is None else (memory.note,),
+            notes=notes,
         )

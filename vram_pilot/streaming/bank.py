@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from vram_pilot.errors import RefusedError
+from vram_pilot.graphs.runner import GraphRunner
+from vram_pilot.graphs.signature import NotCapturable
 from vram_pilot.hosts.base import Component, Host
 from vram_pilot.streaming.copies import CopyEngine, copy_engine
 from vram_pilot.streaming.each import for_each
@@ -25,6 +27,8 @@ from vram_pilot.units import MIB
 
 log = logging.getLogger(__name__)
 
+#: The part of the device's memory that captured graphs may keep: one in so many.
+GRAPH_SHARE = 8
 #: Device memory that streamed weights pass through, unless a unit is larger.
 ARENA_BYTES = 192 * MIB
 _CPU = torch.device("cpu")
@@ -38,6 +42,7 @@ class WeightBank:
     def __init__(self, *, pinned_share: float = 0.5) -> None:
         self.memory = HostMemory(pinned_share)
         self.executor: StreamExecutor | None = None
+        self.runner: GraphRunner | None = None
         self._gates: Gates | None = None
         self._parts: Mapping[str, Part] = {}  # exchanged as a whole: other threads read the figures
         self._shared: Unit | None = None  # weights that more than one part uses: on the device in every mode of ours
@@ -125,17 +130,33 @@ class WeightBank:
         self._gates.install()
 
     @_plain
-    def stream(self, name: str, budget_bytes: int) -> None:
-        """The component's units pass through an arena; `budget_bytes` of them stay."""
+    def stream(self, name: str, budget_bytes: int, *, captured: bool = False) -> None:
+        """The component's units pass through an arena; `budget_bytes` of them stay. captured: `capture` follows."""
         assert self._engine is not None
         part = self._parts[name]
         part.unload()
         self.executor = StreamExecutor(part.component.module, part.units, part.held, budget_bytes, ARENA_BYTES, self._engine)
-        self.executor.install()
+        self.executor.install(bracket_root=not captured)
+
+    @_plain
+    def capture(self, host: Host) -> None:
+        """The denoiser's calls become CUDA graphs. Raises RefusedError when another extension runs the denoiser in its own way."""
+        part = next(part for part in self._parts.values() if part.component.role == "denoiser")
+        device = host.device()
+        bound = torch.cuda.get_device_properties(device).total_memory // GRAPH_SHARE
+        runner = GraphRunner(part.component.module, device, host.computation_state, self.executor, bound)
+        try:
+            runner.install()
+        except NotCapturable as reason:
+            raise RefusedError("The denoiser cannot be captured in a CUDA graph", do=f"{reason}.") from reason
+        self.runner = runner
 
     @_plain
     def park(self) -> None:
         """Takes every hook away; each component is whole, on the device or at home."""
+        runner, self.runner = self.runner, None
+        if runner is not None:
+            runner.remove()
         gates, self._gates = self._gates, None
         if gates is not None:
             gates.remove()
@@ -161,6 +182,14 @@ class WeightBank:
         self.release(_CPU)
 
     # ------------------------------------------------------------------------------------------------ events
+
+    @_plain
+    def job_started(self) -> None:
+        """Nothing that was done ahead, or found good, in the job before is relied upon."""
+        if self.executor is not None:
+            self.executor.forget_ahead()
+        if self.runner is not None:
+            self.runner.job_started()
 
     @_plain
     def phase_started(self, name: str) -> None:

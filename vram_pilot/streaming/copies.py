@@ -7,6 +7,10 @@ from typing import Any, Protocol
 import torch
 
 
+#: Copies that are timed together, and clock cycles a second of a fast card.
+RATE_RUNS, CYCLES = 3, 2e9
+
+
 class CopyEngine(Protocol):
     """Every method runs on the sampling thread and returns without waiting for the device, except `drain`."""
 
@@ -21,8 +25,23 @@ class CopyEngine(Protocol):
     def wait(self, mark: Any) -> None:
         """Makes the computation's stream wait for `mark`."""
 
+    def join(self) -> None:
+        """Makes the computation's stream wait for every copy issued so far."""
+
     def drain(self) -> None:
         """Waits until every copy and every computation issued so far is done."""
+
+    def rate(self, target: torch.Tensor, source: torch.Tensor) -> float | None:
+        """Bytes a second of copying `source` into `target`, measured now; waits for it. None where that cannot be timed."""
+
+    def stamp(self) -> Any:
+        """A mark in the computation's stream whose time can be read once it has passed; None where there is no such clock."""
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """Between two stamps that have passed."""
+
+    def hold(self, seconds: float) -> None:
+        """Keeps the computation's stream busy with nothing for about so long, so that what is issued meanwhile runs back to back."""
 
 
 class PlainCopies:
@@ -41,9 +60,24 @@ class PlainCopies:
     def wait(self, mark: Any) -> None:
         return None
 
+    def join(self) -> None:
+        return None
+
     def drain(self) -> None:
         if self.device.type == "mps":
             torch.mps.synchronize()
+
+    def rate(self, target: torch.Tensor, source: torch.Tensor) -> float | None:
+        return None
+
+    def stamp(self) -> Any:
+        return None
+
+    def seconds(self, start: Any, end: Any) -> float:
+        return 0.0
+
+    def hold(self, seconds: float) -> None:
+        return None
 
 
 class CudaCopies:
@@ -53,15 +87,16 @@ class CudaCopies:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._stream = torch.cuda.Stream(device)
+        self._last: Any = None  # the mark of the newest copy that nobody has joined
 
     def upload(self, target: torch.Tensor, source: torch.Tensor, after: Any) -> Any:
         with torch.cuda.stream(self._stream):
             if after is not None:
                 self._stream.wait_event(after)
             target[: source.numel()].copy_(source, non_blocking=True)
-            done = torch.cuda.Event()
-            done.record(self._stream)
-        return done
+            self._last = torch.cuda.Event()
+            self._last.record(self._stream)
+        return self._last
 
     def mark(self) -> Any:
         event = torch.cuda.Event()
@@ -72,9 +107,36 @@ class CudaCopies:
         if mark is not None:
             torch.cuda.current_stream(self.device).wait_event(mark)
 
+    def join(self) -> None:
+        self.wait(self._last)
+        self._last = None
+
     def drain(self) -> None:
+        self._last = None
         self._stream.synchronize()
         torch.cuda.current_stream(self.device).synchronize()
+
+    def rate(self, target: torch.Tensor, source: torch.Tensor) -> float | None:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        with torch.cuda.stream(self._stream):
+            target[: source.numel()].copy_(source, non_blocking=True)
+            start.record(self._stream)
+            for _ in range(RATE_RUNS):
+                target[: source.numel()].copy_(source, non_blocking=True)
+            end.record(self._stream)
+        end.synchronize()
+        return RATE_RUNS * source.numel() / max(start.elapsed_time(end) / 1e3, 1e-9)
+
+    def stamp(self) -> Any:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+    def seconds(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end)) / 1e3
+
+    def hold(self, seconds: float) -> None:
+        torch.cuda._sleep(int(seconds * CYCLES))
 
 
 def copy_engine(device: torch.device) -> CopyEngine:

@@ -8,7 +8,9 @@ counts as misses.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,9 +61,11 @@ class StreamExecutor:
         self._streamed: list[int] = []  # unit by position in the schedule
         self._views: list[list[torch.Tensor]] = []
         self._layouts: list[int] = []
+        self._streamed_size = 0  # bytes that a whole call copies
         self._position: dict[int, int] = {}  # streamed unit -> position
         self._root_hooks: list[Any] = []
         self._unit_hooks: list[Any] = []
+        self._timing_hooks: list[Any] = []
         self._ready: dict[int, Any] = {}  # position -> mark of its copy for this call
         self._used: list[Any] = []  # marks by position; of the last call from where this one has not come yet
         self._filled = 0  # positions of this call whose copy has started
@@ -73,10 +77,13 @@ class StreamExecutor:
         self._seen: list[int] = []
         self._other_order: list[int] | None = None
         self._learnt = False
+        self._timed = self._budget == 0  # whether the units' computation has been timed; without a budget it changes nothing
+        self._stamps: dict[int, tuple[Any, Any]] | None = None
+        self._begun_s = self._call_s = 0.0
         self._stay: frozenset[int] = frozenset()  # units that are on the device for good
         self._outdated: set[int] = set()  # units that the host changed after their copy may have started
         self._calls = 0  # how often the denoiser is inside itself
-        self._running = False
+        self._running = self._captured = False
         self._stale_marks = True  # the marks of the last call say nothing about the arena's places
         self._autocast_cache = True
 
@@ -89,14 +96,20 @@ class StreamExecutor:
         if bracket_root:
             self._root_hooks += _bracket(self.root, self.begin, lambda out: self.end(whole=out is not None))
         self._arrange()
+        largest = max((self.units[index] for index in self._streamed), key=lambda unit: unit.size_bytes, default=None)
+        if largest is not None and largest.home is not None and self._arena is not None:
+            measured = self.engine.rate(self._arena, largest.home.flat)
+            if measured is not None:
+                self._rate = measured
+                self._arrange()
 
     def remove(self) -> None:
         """Also after an exception inside a call, or inside `install`; every unit is sent home, also behind one that fails to go. A
         call that is under way still reaches the hooks: from here on they do nothing."""
-        for handle in [*self._unit_hooks, *self._root_hooks]:
-            handle.remove()
-        self._unit_hooks.clear()
-        self._root_hooks.clear()
+        for handles in (self._unit_hooks, self._timing_hooks, self._root_hooks):
+            for handle in handles:
+                handle.remove()
+            handles.clear()
         try:
             self.settle()
         finally:
@@ -148,6 +161,7 @@ class StreamExecutor:
                 self.units[index].load(self.engine.device)
         self._streamed = streamed = [self.order[number] for number in self.schedule.streamed]
         self._position = {unit: position for position, unit in enumerate(streamed)}
+        self._streamed_size = sum(self.units[unit].size_bytes for unit in streamed)
         self._layouts = [self.units[unit].layout_id for unit in streamed]
         self._views = [
             self.units[unit].views(self._arena[offset:]) for unit, offset in zip(streamed, self.schedule.offsets)
@@ -161,10 +175,7 @@ class StreamExecutor:
         self._unit_hooks = []
         for index, unit in enumerate(self.units):
             if index not in stay and unit.module is not None:
-                enter, leave = self._enter, self._leave
-                self._unit_hooks += _bracket(
-                    unit.module, lambda index=index: enter(index), lambda _out, index=index: leave(index)
-                )
+                self._unit_hooks += _bracket(unit.module, partial(self._enter, index), partial(self._leave, index))
 
     def _learn(self) -> None:
         """Plans again when calls are seen to take another order than expected: after the first, then only when it comes twice."""
@@ -181,41 +192,112 @@ class StreamExecutor:
             self._other_order = seen
         self._learnt = True
 
+    def _start_timing(self) -> None:
+        """Times every unit in this call. The device is held until all of it has been issued, so that the times are the device's own and
+        not those of the program that launches the kernels."""
+        if self.engine.stamp() is None:
+            self._timed = True
+            return
+        self._stamps = {}
+        self.engine.hold(self._call_s * 1.5)
+        for index in self._resident():
+            module = self.units[index].module
+            if module is not None:
+                self._timing_hooks += _bracket(module, partial(self._stamp, index, 0), partial(self._stamp, index, 1))
+
+    def _stamp(self, index: int, which: int, _out: Any = None) -> None:
+        if self._stamps is not None:
+            stamp = self.engine.stamp()
+            self._stamps[index] = (stamp, None) if which == 0 else (self._stamps[index][0], stamp)
+
+    def _finish_timing(self) -> None:
+        """Plans again with the times that were found."""
+        stamps, self._stamps = self._stamps or {}, None
+        for handle in self._timing_hooks:
+            handle.remove()
+        self._timing_hooks.clear()
+        self._timed = True
+        self.engine.drain()
+        for index, (start, end) in stamps.items():
+            if end is not None:
+                self.seconds[index] = self.engine.seconds(start, end)
+        self._arrange()
+
     # ------------------------------------------------------------------------------------------------ one call
 
-    def begin(self) -> None:
+    def begin(self, *, captured: bool = False) -> None:
+        """captured: into a CUDA graph, which begins with the first `ahead` places filled and nothing in flight."""
         if self._arena is None:
             return
         self._calls += 1
         if self._calls > 1:  # the denoiser inside itself: its blocks come out of turn
             return
         self._running = True
+        self._captured = captured
         # A cast that autocast remembers by the Parameter's identity would outlive the weights that it was made from.
         self._autocast_cache = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)
         self._seen, self._cursor = [], 0
-        self._filled, self._next_filled = self._next_filled, 0
-        if self._stale_marks:
+        self._begun_s = time.perf_counter()
+        if self._learnt and not self._timed and not captured:
+            self._start_timing()
+        self._filled, self._next_filled = (self.schedule.ahead if captured else self._next_filled), 0
+        if self._stale_marks or captured:
             self._used = [self.engine.mark()] * len(self._used)
             self._stale_marks = False
+        if captured:
+            self._ready.clear()
         self._fill()
 
-    def end(self, *, whole: bool = False) -> None:
-        """whole: the call ran to its end, so that what was seen is the order to expect."""
+    def end(self, *, whole: bool = False, captured: bool = False) -> None:
+        """whole: the call ran to its end, so that what was seen is the order to expect. captured: as at `begin`."""
         self._calls = max(self._calls - 1, 0)
         if not self._running or self._calls:
             return
         self._running = False
         torch.set_autocast_cache_enabled(self._autocast_cache)
         for_each(list(self._depth), self._put_down)
+        if captured:
+            self._skip_to(len(self._views))
+            self.engine.join()
+            self.replayed()
+            return
         if not whole:
             self.engine.drain()
             self._ready.clear()
-            self._next_filled, self._stale_marks = 0, True
+            self._next_filled, self._stale_marks, self._stamps = 0, True, None
             return
         self._skip_to(len(self._views))
         self._fill()
+        self._call_s = time.perf_counter() - self._begun_s
         self._learn()
+        if self._stamps is not None:
+            self._finish_timing()
+
+    def prime(self) -> None:
+        """Before a capture or a replay: at least the first `ahead` places are filled, and the computation waits for every copy."""
+        if self._stale_marks:
+            self._used, self._stale_marks = [self.engine.mark()] * len(self._used), False
+        for position in range(self.schedule.ahead):
+            if position < self._next_filled and self._streamed[position] not in self._outdated:
+                continue
+            self._copy(position, len(self._views) + position - self.schedule.after[position])
+        self._next_filled = max(self._next_filled, self.schedule.ahead)
+        self.engine.join()
+
+    def replayed(self) -> None:
+        """After a replay: a captured call leaves the first places filled for the next one, and no mark that anybody could wait for."""
+        self._ready.clear()
+        self._next_filled, self._stale_marks = self.schedule.ahead, True
+        self.streamed_bytes += self._streamed_size
+
+    def capturable(self) -> str | None:
+        """Why a call cannot be captured, None when it can."""
+        if any(home is None or not home.pinned for home in (self.units[index].home for index in self._streamed)):
+            return "some weights are in memory that is not page-locked"
+        if not self._learnt or self._other_order is not None:
+            return "the order of the blocks is not settled yet"
+        return None if self._timed else "the blocks are being timed"
 
     def _fill(self) -> None:
         """Starts every copy, in order, whose place has been used: for this call, then for the next one."""
@@ -223,7 +305,8 @@ class StreamExecutor:
         while self._filled < count and self._filled - after[self._filled] < self._cursor:
             self._copy(self._filled, self._filled - after[self._filled])
             self._filled += 1
-        while self._filled >= count and self._next_filled < count:
+        limit = self.schedule.ahead if self._captured else count
+        while self._filled >= count and self._next_filled < limit:
             freed_by = count + self._next_filled - after[self._next_filled]
             if freed_by >= self._cursor:
                 break
@@ -258,9 +341,10 @@ class StreamExecutor:
         if index in self._outdated or self._filled <= position:
             self._copy(position, position - self.schedule.after[position])
             self._filled = max(self._filled, position + 1)
-        self.engine.wait(self._ready[position])
+        self.engine.wait(self._ready.get(position))  # none: filled before a captured call began
         unit.bind(self._views[position])
         self._in_arena = index
+        self._stamp(index, 0)
 
     def _bind_beside(self, index: int) -> None:
         """For a unit that comes out of turn, or inside another, or has a new shape: a buffer of its own, just for this once."""
@@ -283,13 +367,15 @@ class StreamExecutor:
             self._cursor = position
             self._filled = max(self._filled, position)
 
-    def _leave(self, index: int) -> None:
+    def _leave(self, index: int, _out: Any) -> None:
         depth = self._depth.get(index)
         if depth is None:
             return
         if depth > 1:
             self._depth[index] = depth - 1
             return
+        if self._in_arena == index:
+            self._stamp(index, 1)
         self._put_down(index)
         if self._running:
             self._fill()

@@ -1,12 +1,16 @@
 """Host memory for weights: page-locked where that is possible and within the allowed share of RAM, ordinary memory otherwise.
 
 torch's own pinned allocator rounds each block up to a power of two, which would waste up to half of the RAM that weights take, so
-exact buffers are registered with the driver instead (cudaHostRegister).
+exact buffers are registered with the driver instead (cudaHostRegister). torch takes a tensor for pinned only when its storage begins
+in registered memory, and a page can be registered only once: each buffer is a mapping of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import mmap
+import sys
 import threading
 import weakref
 
@@ -17,6 +21,17 @@ from vram_pilot.machine import total_ram_bytes
 log = logging.getLogger(__name__)
 
 PAGE = 4096
+
+
+def _pages(size_bytes: int) -> mmap.mmap:
+    """Zeroed memory that begins at a page of its own."""
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size_bytes)
+    pages = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            pages.madvise(mmap.MADV_HUGEPAGE)  # fewer pages to fault in and to lock
+    return pages
 
 
 class HostBuffer:
@@ -45,13 +60,11 @@ class HostMemory:
     def allocate(self, size_bytes: int, device: torch.device) -> HostBuffer:
         """A buffer of `size_bytes`, page-locked for `device` when that is a CUDA device and the share allows it."""
         room = (max(size_bytes, 1) + PAGE - 1) // PAGE * PAGE
-        whole = torch.empty(room + PAGE, dtype=torch.uint8, device="cpu")
-        start = -whole.data_ptr() % PAGE  # pages of its own: a page can be registered only once
-        address = whole.data_ptr() + start
-        pinned = device.type == "cuda" and self._reserve(room) and self._register(address, room)
-        buffer = HostBuffer(whole[start : start + size_bytes], pinned=pinned)
+        whole = torch.frombuffer(_pages(room), dtype=torch.uint8)
+        pinned = device.type == "cuda" and self._reserve(room) and self._register(whole.data_ptr(), room)
+        buffer = HostBuffer(whole[:size_bytes], pinned=pinned)
         if pinned:
-            weakref.finalize(buffer, self._unregister, address, room, whole)
+            weakref.finalize(buffer, self._unregister, whole.data_ptr(), room, whole)
         else:
             self._count(0, room)
             weakref.finalize(buffer, self._count, 0, -room)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 from modules import devices, lowvram, sd_models, sd_unet, shared
 from modules.call_queue import queue_lock
 
+from vram_pilot.hosts.a1111 import computation
 from vram_pilot.hosts.a1111 import model as parts
 from vram_pilot.hosts.a1111.jobs import Jobs
 from vram_pilot.hosts.a1111.offload import NativeOffload
@@ -59,6 +60,9 @@ class A1111Host:
             return f"the denoiser is executed by {label} (setting SD Unet)"
         model = self.loaded()
         return None if model is None else self._offload.obstacle(model)
+
+    def computation_state(self) -> Hashable:
+        return computation.state(self.loaded())
 
     def take_over_offload(self, serial_previews: bool) -> None:
         self._offload.take_over(self.loaded(), serial_previews)
