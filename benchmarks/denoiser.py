@@ -2,8 +2,8 @@
 
     python benchmarks/denoiser.py --model sd15 --size 512 --json benchmarks/results/denoiser-sd15.json
 
-The floor of a streamed step is max(the captured step with everything resident, streamed bytes / pinned copy rate). Exits with 1 when an
-output differs from the resident eager one. Needs CUDA and diffusers; weights are random.
+The floor of a streamed step is max(the captured step with everything resident, streamed bytes / pinned copy rate). Exits with
+1 when an output differs from the resident eager one. Needs CUDA and diffusers; weights are random.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def inputs(unet: Any, pixels: int) -> dict[str, Any]:
 
 
 def ms(function: Callable[[], Any], runs: int = 10, warm: int = 3) -> dict[str, float]:
-    """Of one call among many, back to back: the mean by wall clock over `runs`, five times; median of the five, least and most."""
+    """Of one call among many, back to back: the mean by wall clock over `runs`, five times; median of the five, least and
+    most.
+    """
     for _ in range(warm):
         function()
     found = []
@@ -125,13 +127,25 @@ def main() -> int:
         same = torch.equal(out, expected)
         full = ms(lambda: unet(**call))
         python_ms = issuing_ms(lambda: unet(**call))
-        problems += [] if same and runner.replays else [f"resident graph: same {same}, replays {runner.replays}, {runner.reason}"]
+        problems += (
+            [] if same and runner.replays else [f"resident graph: same {same}, replays {runner.replays}, {runner.reason}"]
+        )
         rate = copy_rate()
         weights = size_of(unet)
-        result.update(weights_bytes=weights, copy_rate_bytes_s=rate, eager_ms=eager, eager_peak_bytes=peak_eager, graph_ms=full,
-                      graph_pool_bytes=runner.pool_bytes, python_ms_per_replayed_step=python_ms)
-        print(f"resident: eager {eager['median']:.2f} ms, graph {full['median']:.2f} ms, equal {same}, pool "
-              f"{runner.pool_bytes / MIB:.0f} MiB, python {python_ms:.3f} ms/step issued, copy rate {rate / 1e9:.1f} GB/s", flush=True)
+        result.update(
+            weights_bytes=weights,
+            copy_rate_bytes_s=rate,
+            eager_ms=eager,
+            eager_peak_bytes=peak_eager,
+            graph_ms=full,
+            graph_pool_bytes=runner.pool_bytes,
+            python_ms_per_replayed_step=python_ms,
+        )
+        print(
+            f"resident: eager {eager['median']:.2f} ms, graph {full['median']:.2f} ms, equal {same}, pool "
+            f"{runner.pool_bytes / MIB:.0f} MiB, python {python_ms:.3f} ms/step issued, copy rate {rate / 1e9:.1f} GB/s",
+            flush=True,
+        )
         runner.remove()
         memory = HostMemory(0.9)
         units, held = split(unet)
@@ -142,9 +156,10 @@ def main() -> int:
                 row = streamed(unet, call, expected, units, held, int(weights * share), arena * MIB, rate, full["median"])
                 result["rows"].append(row)
                 problems += [] if row["equal"] else [f"output differs: {row}"]
-                print(f"share {share:.2f} arena {row['slot_bytes'] / MIB:5.0f} MiB: eager {row['eager_ms']['median']:6.2f}, graph "
-                      f"{row['graph_ms']['median']:6.2f} ms = {row['graph_over_floor']:.3f} x floor ({row['floor_ms']:.2f}; planned "
-                      f"{row['planned_ms']:.2f}), peak {row['peak_bytes'] / MIB:.0f} MiB, equal {row['equal']}, {row['note']}", flush=True)
+                times = f"eager {row['eager_ms']['median']:6.2f}, graph {row['graph_ms']['median']:6.2f} ms"
+                floor = f"{row['graph_over_floor']:.3f} x floor ({row['floor_ms']:.2f}; planned {row['planned_ms']:.2f})"
+                sizes = f"arena {row['slot_bytes'] / MIB:4.0f} MiB, peak {row['peak_bytes'] / MIB:.0f} MiB"
+                print(f"share {share:.2f}: {times} = {floor}, {sizes}, equal {row['equal']}, {row['note']}", flush=True)
     result["problems"] = problems
     if args.json:
         Path(args.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -181,11 +196,22 @@ def streamed(
     equal &= torch.equal(unet(**call)[0], expected)
     floor = max(full_ms, per_step / rate * 1e3)
     row = {
-        "budget_bytes": budget, "resident_bytes": executor.resident_bytes, "slot_bytes": executor.slot_bytes,
-        "streamed_bytes": per_step, "units": len(executor.schedule.streamed), "ahead": executor.schedule.ahead,
-        "eager_ms": eager_ms, "graph_ms": graph_ms, "floor_ms": floor, "graph_over_floor": graph_ms["median"] / floor,
-        "planned_ms": executor.schedule.step_s * 1e3, "peak_bytes": torch.cuda.max_memory_allocated(),
-        "misses": misses, "python_ms": issuing_ms(lambda: unet(**call)), "replays": runner.replays, "equal": bool(equal),
+        "budget_bytes": budget,
+        "resident_bytes": executor.resident_bytes,
+        "slot_bytes": executor.slot_bytes,
+        "streamed_bytes": per_step,
+        "units": len(executor.schedule.streamed),
+        "ahead": executor.schedule.ahead,
+        "eager_ms": eager_ms,
+        "graph_ms": graph_ms,
+        "floor_ms": floor,
+        "graph_over_floor": graph_ms["median"] / floor,
+        "planned_ms": executor.schedule.step_s * 1e3,
+        "peak_bytes": torch.cuda.max_memory_allocated(),
+        "misses": misses,
+        "python_ms": issuing_ms(lambda: unet(**call)),
+        "replays": runner.replays,
+        "equal": bool(equal),
         "note": runner.reason or f"{runner.replays} replays, {misses} misses",
     }
     runner.remove()

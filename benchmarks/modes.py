@@ -114,8 +114,10 @@ def measure(bench: Bench, repeats: int, say: Any) -> dict[str, Any]:
         row.update({key: state[key] for key in ("resident_bytes", "slot_bytes", "pinned_bytes", "pageable_bytes")})
         found["modes"][mode.infotext()] = row
         bench.expect(row["images_equal"], f"{mode.infotext()}: the image differs")
-        say(f"{mode.infotext():28} {row['image_s']['median']:7.3f} s/image  step {row['step_s']['median'] * 1e3:7.1f} ms  peak "
-            f"{row['peak_allocated_bytes'] / MIB:7.0f} MiB  equal {row['images_equal']}")
+        say(
+            f"{mode.infotext():28} {row['image_s']['median']:7.3f} s/image  step {row['step_s']['median'] * 1e3:7.1f} ms  peak "
+            f"{row['peak_allocated_bytes'] / MIB:7.0f} MiB  equal {row['images_equal']}"
+        )
     peaks = [found["modes"][mode.infotext()]["peak_allocated_bytes"] for mode in modes]
     if bench.cuda:
         bench.expect(peaks[0] > peaks[1] > peaks[2], f"peaks are not full > medvram > lowvram: {peaks}")
@@ -150,7 +152,6 @@ def measure(bench: Bench, repeats: int, say: Any) -> dict[str, Any]:
 
     bench.enter(ModeRequest("full"))
     plan = [ModeRequest("lowvram", 0), ModeRequest("medvram"), ModeRequest("lowvram", quarters[1]), ModeRequest("full")]
-
 
     original, count = bench.app.controller.step_started, 0
 

@@ -1,8 +1,8 @@
 """One way for control: a request from UI, API or autopilot is carried out on the sampling thread at the next step boundary, or,
 when the host is idle, under the host's own queue. No other thread touches a weight.
 
-Precedence for a job: what the job itself carries, then the standing mode. A change in mid-job with scope "job" lasts to that job's
-end; with scope "standing" it is the standing mode from then on.
+Precedence for a job: what the job itself carries, then the standing mode. A change in mid-job with scope "job" lasts to that
+job's end; with scope "standing" it is the standing mode from then on.
 """
 
 from __future__ import annotations
@@ -294,7 +294,8 @@ class Controller:
                 self._record(before, request, reason, failed=True, start=start)
                 self._return_to(before)
                 raise ActivationError(
-                    f"{request.mode} could not be entered", found=f"{type(error).__name__}: {error}",
+                    f"{request.mode} could not be entered",
+                    found=f"{type(error).__name__}: {error}",
                     do=f"{self._effective.mode} is in force instead.",
                 ) from error
         with self._lock:
@@ -339,15 +340,15 @@ class Controller:
             return
         with self._lock:
             self._effective, self._model_known = AS_LAUNCHED, False
-        self._note("No mode could be entered any more: the job is stopped so that no wrong image is made. Load the model again.")
+        self._note(
+            "No mode could be entered any more: the job is stopped so that no wrong image is made. Load the model again."
+        )
         self.host.interrupt()
 
     def _record(self, before: ModeRequest, after: ModeRequest, reason: str, *, failed: bool, start: float) -> None:
         now = time.monotonic()
         self.timeline.append(
-            ModeChanged(
-                now, self._session_id, self._step, before.infotext(), after.infotext(), reason, failed, now - start
-            )
+            ModeChanged(now, self._session_id, self._step, before.infotext(), after.infotext(), reason, failed, now - start)
         )
 
     def _note(self, text: str) -> None:

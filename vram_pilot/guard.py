@@ -1,4 +1,6 @@
-"""Remembers on disk that a mode is being entered, so that a start after a crash in there can do without it. Standard library only."""
+"""Remembers on disk that a mode is being entered, so that a start after a crash in there can do without it. Standard library
+only.
+"""
 
 from __future__ import annotations
 

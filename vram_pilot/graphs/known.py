@@ -1,8 +1,8 @@
 """What may run inside a captured forward.
 
-A graph repeats kernels, not Python. So a forward is captured only when every function and hook below the denoiser's root is known to do the
-same at each call with equal inputs and equal state, where the state that it reads is part of the graph's key. Anything else, such as
-another extension's wrapper, runs eagerly, and the reason names it.
+A graph repeats kernels, not Python. So a forward is captured only when every function and hook below the denoiser's root is
+known to do the same at each call with equal inputs and equal state, where the state that it reads is part of the graph's key.
+Anything else, such as another extension's wrapper, runs eagerly, and the reason names it.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ def name_of(function: Any) -> str:
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__name__)}"
 
 
+def _forward(cls: type) -> Any:
+    return getattr(cls, "forward", None)
+
+
 class Structure:
     """The denoiser's modules as they were when last looked at. `stranger` looks again only when something may have changed."""
 
@@ -68,19 +72,19 @@ class Structure:
     def _changed(self) -> bool:
         if torch.utils.hooks.RemovableHandle.next_id != self._handle_id:  # counts every hook that is set on any module
             return True
-        if any(cls.forward is not forward for cls, forward in self._forwards.items()):
+        if any(_forward(cls) is not forward for cls, forward in self._forwards.items()):
             return True
         return any("forward" in vars(module) for module in self._modules)
 
     def _look(self) -> None:
         self._modules = [module for module in self.root.modules() if module is not self.root]
-        self._forwards = {type(module): type(module).forward for module in self._modules}
+        self._forwards = {type(module): _forward(type(module)) for module in self._modules}
         self._identity = tuple((cls, id(forward)) for cls, forward in self._forwards.items())
         self._handle_id = torch.utils.hooks.RemovableHandle.next_id
         self._stranger = next(self._strangers(), None)
 
     def _strangers(self) -> Iterator[str]:
-        for cls, forward in self._forwards.items():
+        for forward in self._forwards.values():
             if not is_known(forward):
                 yield f"{name_of(forward)} is not known to be repeatable"
         for module in self._modules:

@@ -1,7 +1,7 @@
 """Decides for each call of the denoiser whether it runs eagerly, is captured, or is replayed.
 
-A call is captured when an equal one has run before; the first replay in each job is compared with an eager run of the same call. Whatever
-does not fit runs eagerly, and the reason is kept for the panel.
+A call is captured when an equal one has run before; the first replay in each job is compared with an eager run of the same
+call. Whatever does not fit runs eagerly, and the reason is kept for the panel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vram_pilot.graphs.capture import CapturedCall, NoSurroundings, Surroundings, no_autocast_cache
+from vram_pilot.graphs.capture import CapturedCall, NoSurroundings, Surroundings
 from vram_pilot.graphs.known import Structure, is_known, name_of
 from vram_pilot.graphs.signature import NotCapturable, signature, tensors_of
 from vram_pilot.graphs.weights import WeightState
@@ -26,8 +26,8 @@ MAX_GRAPHS, MAX_SEEN = 8, 64
 
 
 class GraphRunner:
-    """root: the denoiser. state: what the host's forward reads besides inputs and weights; raises NotCapturable for what cannot be
-    captured. max_pool_bytes: device memory that graphs may keep together.
+    """root: the denoiser. state: what the host's forward reads besides inputs and weights; raises NotCapturable for what
+    cannot be captured. max_pool_bytes: device memory that graphs may keep together.
 
     `install` puts `run` in place of the root's forward, `remove` takes it away. On the sampling thread.
     """
@@ -64,12 +64,14 @@ class GraphRunner:
         if "forward" in vars(self.root):
             raise NotCapturable(f"the denoiser's forward has been replaced by {name_of(vars(self.root)['forward'])}")
         self._forward = self.root.forward
-        self.root.forward = self.run  # type: ignore[method-assign]
+        self.root.forward = self.run
         self._stream = torch.cuda.Stream(self._device)
         self._pool = torch.cuda.graph_pool_handle()
 
     def remove(self) -> None:
-        """Leaves a forward that another extension has since put over ours in its place; it then reaches the original through ours."""
+        """Leaves a forward that another extension has since put over ours in its place; it then reaches the original through
+        ours.
+        """
         self.drop_graphs()
         if vars(self.root).get("forward") == self.run:
             del self.root.forward
@@ -158,8 +160,8 @@ class GraphRunner:
         )
 
     def _first_calls(self, key: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The first equal call runs as ever. The next runs on the capture's stream, so that libraries set up what they need there,
-        and is captured for those to come."""
+        """The first equal call runs as ever. The next runs on the capture's stream, so that libraries set up what they need
+        there, and is captured for those to come."""
         count = self._seen.pop(key, 0) + 1
         self._seen[key] = count
         while len(self._seen) > MAX_SEEN:
@@ -190,7 +192,9 @@ class GraphRunner:
             graph = CapturedCall(self._original, args, kwargs, self._surroundings, self._pool, self._stream)
         except Exception as error:  # the gate for whatever a capture can raise; the call itself has been answered already
             log.warning("VRAM Pilot: this call cannot be captured, it goes on eagerly: %s", error)
-            self._blocked[key] = f"the capture failed ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
+            self._blocked[key] = (
+                f"the capture failed ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
+            )
             torch.cuda.synchronize(self._device)
             return
         self.captures += 1

@@ -122,9 +122,9 @@ class Host(Protocol):
         """Why no weight may be moved at present (another extension executes the denoiser, say), None when it may."""
 
     def computation_state(self) -> Hashable:
-        """Whatever else the host's denoiser reads besides inputs, weights and torch's own switches (the networks that are loaded,
-        say): a captured call is good only for one such state. Called at every denoiser call; raises graphs.NotCapturable when
-        there is something that a captured call cannot repeat."""
+        """Whatever else the host's denoiser reads besides inputs, weights and torch's own switches (the networks that are
+        loaded, say): a captured call is good only for one such state. Called at every denoiser call; raises
+        graphs.NotCapturable when there is something that a captured call cannot repeat."""
 
     def take_over_offload(self, serial_previews: bool) -> None:
         """Disarms the host's own medvram/lowvram, so that it moves no weight; remembers it. Idempotent.

@@ -29,8 +29,8 @@ class Refusal:
 @dataclass(frozen=True)
 class ModeReport:
     """Bytes of weights, as of now. resident: denoiser weights that stay on the device; slots: device buffers that streamed
-    weights pass through; streamed: copied to the device since the mode was entered; graph: memory that captured calls keep, and how often one
-    was replayed; pinned, pageable: host copies kept."""
+    weights pass through; streamed: copied to the device since the mode was entered; graph: memory that captured calls keep,
+    and how often one was replayed; pinned, pageable: host copies kept."""
 
     resident_bytes: int | None = None
     slot_bytes: int = 0

@@ -42,7 +42,7 @@ class MovingMode:
 
     def report(self, bank: WeightBank) -> ModeReport:
         memory, runner = bank.memory, bank.runner
-        notes = () if memory.note is None else (memory.note,)
+        notes: tuple[str, ...] = () if memory.note is None else (memory.note,)
         if runner is not None and runner.reason is not None:
             notes += (f"The denoiser runs without its graph: {runner.reason}.",)
         return ModeReport(

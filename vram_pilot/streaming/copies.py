@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import torch
 
-
 #: Copies that are timed together, and clock cycles a second of a fast card.
 RATE_RUNS, CYCLES = 3, 2e9
 
@@ -41,7 +40,9 @@ class CopyEngine(Protocol):
         """Between two stamps that have passed."""
 
     def hold(self, seconds: float) -> None:
-        """Keeps the computation's stream busy with nothing for about so long, so that what is issued meanwhile runs back to back."""
+        """Keeps the computation's stream busy with nothing for about so long, so that what is issued meanwhile runs back to
+        back.
+        """
 
 
 class PlainCopies:
@@ -125,7 +126,7 @@ class CudaCopies:
                 target[: source.numel()].copy_(source, non_blocking=True)
             end.record(self._stream)
         end.synchronize()
-        return RATE_RUNS * source.numel() / max(start.elapsed_time(end) / 1e3, 1e-9)
+        return RATE_RUNS * source.numel() / max(float(start.elapsed_time(end)) / 1e3, 1e-9)
 
     def stamp(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)

@@ -1,8 +1,8 @@
 """Host memory for weights: page-locked where that is possible and within the allowed share of RAM, ordinary memory otherwise.
 
-torch's own pinned allocator rounds each block up to a power of two, which would waste up to half of the RAM that weights take, so
-exact buffers are registered with the driver instead (cudaHostRegister). torch takes a tensor for pinned only when its storage begins
-in registered memory, and a page can be registered only once: each buffer is a mapping of its own.
+torch's own pinned allocator rounds each block up to a power of two, which would waste up to half of the RAM that weights
+take, so exact buffers are registered with the driver instead (cudaHostRegister). torch takes a tensor for pinned only when
+its storage begins in registered memory, and a page can be registered only once: each buffer is a mapping of its own.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class HostMemory:
             code, reason = -1, str(error)
         if code != 0:
             self._count(-room, 0)
-            self.note = f"The system refuses to pin memory ({reason}): weights are kept in ordinary memory, which copies slower."
+            self.note = (
+                f"The system refuses to pin memory ({reason}): weights are kept in ordinary memory, which copies slower."
+            )
             return False
         return True
 

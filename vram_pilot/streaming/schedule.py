@@ -1,12 +1,12 @@
 """Where each streamed unit lies in the arena, when it may be copied there, and which units stay on the device. Pure.
 
-The arena is one device buffer. Units are laid into it one behind the other in the order of the forward pass, from the start again when
-the end is reached, and from the start at every new call, so that each unit has one place for good. A copy may begin when the last
-unit that lay in its place has been used. Every call is alike, so the copies for the first units of the next call can begin
-before this one has ended.
+The arena is one device buffer. Units are laid into it one behind the other in the order of the forward pass, from the start
+again when the end is reached, and from the start at every new call, so that each unit has one place for good. A copy may
+begin when the last unit that lay in its place has been used. Every call is alike, so the copies for the first units of the
+next call can begin before this one has ended.
 
-The time of a step is found by running the schedule in the mind (`simulate`): copies one after another at the copy rate, units one
-after another, each waiting for its copy. Bound from below by max(compute, streamed bytes / rate).
+The time of a step is found by running the schedule in the mind (`simulate`): copies one after another at the copy rate, units
+one after another, each waiting for its copy. Bound from below by max(compute, streamed bytes / rate).
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def _distance(index: int, sizes: Sequence[int], offsets: Sequence[int]) -> int:
 
 
 def simulate(costs: Sequence[UnitCost], schedule: Schedule, rate: float, gap_s: float = 0.0) -> float:
-    """Seconds of a step, once steps follow one another. rate: bytes a second; gap_s: between two calls, when no unit computes."""
+    """Seconds of a step, once steps follow one another. rate: bytes a second; gap_s: between two calls, when no unit
+    computes.
+    """
     if not schedule.streamed:
         return sum(cost.seconds for cost in costs) + gap_s
     run = _Run(costs, schedule, rate)
@@ -131,8 +133,9 @@ def schedule(
 ) -> Schedule:
     """The best schedule found for these units, in the order of the forward pass.
 
-    budget_bytes: resident units together never exceed it. arena_bytes: enlarged to the largest streamed unit where it is smaller.
-    tries: rounds of exchanging a resident unit for a streamed one, each kept when `simulate` says that the step gets shorter.
+    budget_bytes: resident units together never exceed it. arena_bytes: enlarged to the largest streamed unit where it is
+    smaller. tries: rounds of exchanging a resident unit for a streamed one, each kept when `simulate` says that the step gets
+    shorter.
     """
     if budget_bytes < 0 or arena_bytes < 0 or rate <= 0:
         raise ValueError("budget and arena must not be negative, and the rate must be above 0")

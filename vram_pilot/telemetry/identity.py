@@ -14,7 +14,9 @@ from vram_pilot.units import MIB
 
 
 def identity(host: Host, controller: Controller) -> dict[str, Any]:
-    """The parts of a session that are known at its start, in the shape of docs/session.schema.json. Never raises CUDA into life."""
+    """The parts of a session that are known at its start, in the shape of docs/session.schema.json. Never raises CUDA into
+    life.
+    """
     model = host.model()
     return {
         "host": {"name": host.name, "version": host.version},
