@@ -99,7 +99,7 @@ def _clip(width: int, layers: int = 2, projection: bool = False) -> nn.Module:
     config = CLIPTextConfig(
         vocab_size=49408,
         hidden_size=width,
-        intermediate_size=width * 4,
+        intermediate_size=width * 3,
         num_hidden_layers=layers,
         num_attention_heads=width // 64,
         hidden_act="gelu" if projection or layers == 3 else "quick_gelu",

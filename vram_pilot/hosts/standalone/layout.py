@@ -135,7 +135,8 @@ def _clip(shapes: Shapes, prefix: str) -> TextEncoder:
     inner = prefix + ("text_model." if any(key.startswith(prefix + "text_model.") for key in shapes) else "")
     width = _width(shapes, inner + "embeddings.token_embedding.weight")
     layers = _count(shapes, inner + "encoder.layers.{}.mlp.fc1.weight")
-    return TextEncoder(clip(width, layers, max(width // 64, 1), "quick_gelu"))
+    feed_forward = _shape(shapes, inner + "encoder.layers.0.mlp.fc1.weight")[0]
+    return TextEncoder(clip(width, layers, max(width // 64, 1), "quick_gelu", intermediate_size=feed_forward))
 
 
 def _open_clip(shapes: Shapes, prefix: str, family: str) -> TextEncoder:
@@ -143,10 +144,12 @@ def _open_clip(shapes: Shapes, prefix: str, family: str) -> TextEncoder:
     width = _width(shapes, prefix + "token_embedding.weight")
     layers = _count(shapes, prefix + "transformer.resblocks.{}.mlp.c_fc.weight")
     heads = max(width // 64, 1)
+    feed_forward = _shape(shapes, prefix + "transformer.resblocks.0.mlp.c_fc.weight")[0]
     if family == "sd2":
-        return TextEncoder(clip(width, layers - 1, heads, "gelu"), pad_token=0)
+        return TextEncoder(clip(width, layers - 1, heads, "gelu", intermediate_size=feed_forward), pad_token=0)
     projection = _shape(shapes, prefix + "text_projection")[1]
-    return TextEncoder(clip(width, layers, heads, "gelu", projection_dim=projection), projected=True, pad_token=0)
+    config = clip(width, layers, heads, "gelu", intermediate_size=feed_forward, projection_dim=projection)
+    return TextEncoder(config, projected=True, pad_token=0)
 
 
 def _width(shapes: Shapes, key: str) -> int:
