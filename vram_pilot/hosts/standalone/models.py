@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
@@ -141,11 +140,3 @@ def _pieces(count: int, start: int) -> Iterator[tuple[slice, slice]]:
         take = min(count - done, _TABLE - start)
         yield slice(done, done + take), slice(start, start + take)
         done, start = done + take, 0
-
-
-def describe(model: Model) -> dict[str, Any]:
-    """Weight bytes of each component, for a message to the user."""
-    return {
-        component.name: sum(tensor.numel() * tensor.element_size() for tensor in component.module.parameters())
-        for component in model.components()
-    }
