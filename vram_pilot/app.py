@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vram_pilot.control import Controller
 from vram_pilot.hosts.base import Host, HostListener, JobInfo, StepInfo
 from vram_pilot.session.recorder import Recorder
 from vram_pilot.session.store import Retention, SessionStore
 from vram_pilot.session.timeline import Timeline
-from vram_pilot.settings import KEEP_SESSIONS, PINNED_SHARE, RECORD, WRITE_INFOTEXT, ModeRequest
+from vram_pilot.settings import KEEP_SESSIONS, PINNED_SHARE, READINGS_MS, RECORD, WRITE_INFOTEXT, ModeRequest
+
+if TYPE_CHECKING:
+    from vram_pilot.telemetry.samplers import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +44,7 @@ class App:
         self.controller = Controller(host, self.timeline, state_dir)
         self.store = SessionStore(state_dir)
         self.recorder: Recorder | None = None
+        self.telemetry: Telemetry | None = None
         self._allow_control = allow_control
         self._unsubscribe: Callable[[], None] | None = None
         self._leaving = False  # `stop` was called in mid-job: everything goes back at its end
@@ -51,9 +56,20 @@ class App:
         self.store.set_retention(Retention(count=settings.get(KEEP_SESSIONS.key, KEEP_SESSIONS.default)))
         self.record = bool(settings.get(RECORD.key, RECORD.default))
         self.write_infotext = bool(settings.get(WRITE_INFOTEXT.key, WRITE_INFOTEXT.default))
+        self._readings_s = settings.get(READINGS_MS.key, READINGS_MS.default) / 1000
+        if self.telemetry is not None:
+            self.telemetry.set_period(self._readings_s)
 
     def remote_control_allowed(self) -> bool:
         return self._allow_control()
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Somebody looks at the instruments while the block runs. Any thread."""
+        return nullcontext() if self.telemetry is None else self.telemetry.pump.watching()
+
+    def telemetry_state(self) -> dict[str, Any] | None:
+        """See `Telemetry.state`; None before the first start."""
+        return None if self.telemetry is None else self.telemetry.state()
 
     def start(self, standing: ModeRequest | None = None) -> None:
         """Begins to listen; standing: the mode to begin with, None for the one before `stop`. Does nothing when it listens
@@ -62,7 +78,9 @@ class App:
         if self.off or self._unsubscribe is not None:
             return
         self.controller.start(standing or self.controller.standing())
-        self.recorder = self._make_recorder()
+        self.telemetry = self.telemetry or self._make_telemetry()
+        self.telemetry.pump.start()
+        self.recorder = self._make_recorder(self.telemetry)
         self._unsubscribe = self.host.subscribe(_Events(self))
 
     def stop(self) -> None:
@@ -80,6 +98,7 @@ class App:
             return
         self._unsubscribe()
         self._unsubscribe = None
+        self._stop_telemetry()
         self.store.flush()
 
     def job_ended(self) -> None:
@@ -88,6 +107,7 @@ class App:
             self.controller.model_changing()
             self._unsubscribe()
             self._unsubscribe = None
+            self._stop_telemetry()
 
     def infotext(self) -> str | None:
         """The field "VRAM mode" of an image that is being made: the modes in force, None when nothing of ours was."""
@@ -96,7 +116,17 @@ class App:
             return None
         return " > ".join(mode.infotext() for mode in modes)
 
-    def _make_recorder(self) -> Recorder:
+    def _stop_telemetry(self) -> None:
+        if self.telemetry is not None:
+            self.telemetry.pump.stop()
+
+    def _make_telemetry(self) -> Telemetry:
+        from vram_pilot.telemetry.samplers import telemetry
+
+        memory = self.controller.bank.memory
+        return telemetry(self.timeline, self.host.device(), fast_s=self._readings_s, pinned=lambda: memory.pinned_bytes)
+
+    def _make_recorder(self, telemetry: Telemetry) -> Recorder:
         from vram_pilot.telemetry.allocator import AllocatorPeaks, memory
         from vram_pilot.telemetry.identity import identity
         from vram_pilot.telemetry.steps import step_clock
@@ -108,9 +138,9 @@ class App:
             memory=lambda: memory(device),
             peaks=AllocatorPeaks(device),
             mode_state=self.controller.state,
-            identity=lambda: identity(self.host, self.controller),
-            on_started=self.store.begin,
-            on_finished=self.store.finish,
+            identity=lambda: identity(self.host, self.controller, telemetry.match()),
+            on_started=self.store.begin if self.record else None,
+            on_finished=self.store.finish if self.record else None,
         )
 
 
@@ -123,12 +153,13 @@ class _Events:
 
     @property
     def _recorder(self) -> Recorder | None:
-        return self._app.recorder if self._app.record else None
+        return self._app.recorder
 
     def job_started(self, job: JobInfo) -> None:
         if self._recorder is not None:
             self._recorder.job_started(job)
             self._app.controller.bind_session(self._recorder.session_id)
+            self._read_instruments(True)
         self._controller.job_started(job)
 
     def phase_started(self, name: str) -> None:
@@ -153,6 +184,7 @@ class _Events:
             if self._app.recorder is not None:
                 self._app.recorder.job_finished(status, error)
             self._app.controller.bind_session(None)
+            self._read_instruments(False)
             self._app.job_ended()
 
     def model_changing(self) -> None:
@@ -160,3 +192,7 @@ class _Events:
 
     def model_changed(self) -> None:
         self._controller.model_changed()
+
+    def _read_instruments(self, running: bool) -> None:
+        if self._app.telemetry is not None:
+            self._app.telemetry.pump.job(running)
