@@ -150,6 +150,15 @@ KEEP_SESSIONS = Setting(
     minimum=1,
     maximum=1_000_000,
 )
+READINGS_MS = Setting(
+    "readings_ms",
+    "Readings every (ms)",
+    "How often the card's instruments are read while a job runs or somebody watches.",
+    "int",
+    250,
+    minimum=100,
+    maximum=250,
+)
 WRITE_INFOTEXT = Setting(
     "write_infotext",
     "Write the mode into the image's parameters",
@@ -161,7 +170,7 @@ WRITE_INFOTEXT = Setting(
 #: What a job, a request or the accordion may carry.
 REQUEST_SETTINGS = (MODE, BUDGET, ACCELERATE)
 #: What the settings page shows besides.
-MACHINE_SETTINGS = (PINNED_SHARE, RECORD, KEEP_SESSIONS, WRITE_INFOTEXT)
+MACHINE_SETTINGS = (PINNED_SHARE, RECORD, KEEP_SESSIONS, READINGS_MS, WRITE_INFOTEXT)
 
 
 def parse_mode_request(raw: object, base: ModeRequest | None = None) -> ModeRequest:

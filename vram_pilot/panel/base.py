@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vram_pilot.session.timeline import Timeline
@@ -39,6 +40,12 @@ class PanelApp(Protocol):
 
     @property
     def store(self) -> SessionStore: ...
+
+    def watching(self) -> AbstractContextManager[None]:
+        """The instruments are read while the block runs, and for a few seconds after."""
+
+    def telemetry_state(self) -> dict[str, Any] | None:
+        """What the instruments are, and why something of them is missing; None when there are none."""
 
     def remote_control_allowed(self) -> bool:
         """Whether a caller may change what holds for everybody: the standing mode, deletions."""

@@ -54,12 +54,15 @@ class Panel:
     def hub(self) -> Hub:
         """Made when first asked for: an application that is off has no timeline to watch."""
         if self._hub is None:
-            self._hub = Hub(self.app.timeline, lambda: self._closed or self.auth.server_is_stopping())
+            self._hub = Hub(self.app.timeline, self._is_ending, watching=self.app.watching)
         return self._hub
 
     def close(self) -> None:
         """Ends every events stream, also those to come. Any thread; idempotent."""
         self._closed = True
+
+    def _is_ending(self) -> bool:
+        return self._closed or self.auth.server_is_stopping()
         if self._hub is not None:
             self._hub.wake_all()
 

@@ -37,6 +37,7 @@ def state(app: PanelApp, hub: Hub) -> dict[str, Any]:
         "model": None if model is None else asdict(model),
         "mode": app.controller.state(),
         "memory": memory(app.timeline),
+        "telemetry": app.telemetry_state(),
         "offers": {
             "modes": list(BUILT_MODES),
             "accelerates": list(BUILT_ACCELERATES),

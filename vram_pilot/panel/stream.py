@@ -12,6 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from starlette.responses import StreamingResponse
@@ -54,10 +55,18 @@ class Subscription:
 class Hub:
     """Wakes every stream when the timeline grows or the server stops. Its thread lives while there is a stream."""
 
-    def __init__(self, timeline: Timeline, stopping: Callable[[], bool], limit: int = MAX_STREAMS) -> None:
+    def __init__(
+        self,
+        timeline: Timeline,
+        stopping: Callable[[], bool],
+        limit: int = MAX_STREAMS,
+        watching: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
         self.timeline = timeline
         #: Cursors of another one mean nothing here: the process was started anew.
         self.stream_id = secrets.token_hex(4)
+        #: The instruments are read while somebody is in here.
+        self.watching = watching
         self._stopping = stopping
         self._limit = limit
         self._lock = threading.Lock()
@@ -123,7 +132,8 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            with self._hub.watching():
+                await super().__call__(scope, receive, send)
         finally:
             self._hub.leave(self._place)
 
@@ -147,7 +157,8 @@ async def _events(hub: Hub, place: Subscription, cursor: int, reset: bool) -> As
 
 def polled(hub: Hub, cursor: int, reset: bool) -> dict[str, Any]:
     """What a page that polls gets: the records behind `cursor`, each with its cursor, and where to go on."""
-    part = hub.timeline.after(cursor, BATCH)
+    with hub.watching():
+        part = hub.timeline.after(cursor, BATCH)
     return {
         **_start(hub, part.cursor, reset),
         "since": cursor,

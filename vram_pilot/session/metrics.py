@@ -7,6 +7,7 @@ from dataclasses import dataclass
 #: Ending of a name to the unit that it stands for. The longest that fits wins.
 UNITS = {
     "_gib_per_s": "GiB/s",
+    "_bytes_per_s": "B/s",
     "_per_s": "1/s",
     "_bytes": "B",
     "_ratio": "1",

@@ -26,7 +26,7 @@ Derive = Callable[[Mapping[str, float | None]], Mapping[str, float | None]]
 
 
 class Pump:
-    """`watching`, `job` and `stop` may be called from any thread and cost microseconds; none of them raises.
+    """`watching`, `job`, `start` and `stop` may be called from any thread; all but `stop` cost microseconds, and none raises.
 
     derive: further metrics, from what was read together.
     """
@@ -69,8 +69,14 @@ class Pump:
         """A job has begun, or has ended."""
         self._change(in_job=running)
 
+    def start(self) -> None:
+        """Readings may be taken (again), if anybody wants them. Idempotent."""
+        with self._changed:
+            self._stopped = False
+        self._change()
+
     def stop(self) -> None:
-        """Ends the thread, whoever watches, and waits for it briefly. Idempotent."""
+        """Ends the thread, whoever watches, and waits for it briefly; until `start` there are no readings. Idempotent."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -16,6 +16,7 @@ from vram_pilot.session.timeline import Timeline
 from vram_pilot.telemetry.allocator import AllocatorSampler
 from vram_pilot.telemetry.base import Sampler
 from vram_pilot.telemetry.card import CardSampler, CardSession
+from vram_pilot.telemetry.cards import Match
 from vram_pilot.telemetry.cuda_device import DeviceFacts
 from vram_pilot.telemetry.fields import fast_fields, slow_fields
 from vram_pilot.telemetry.process import ProcessSampler
@@ -31,11 +32,13 @@ SLOW_S = 2.0
 
 @dataclass(frozen=True)
 class Telemetry:
-    """The instruments of one program. fast: those of the fast tier; card: None when it does not compute on an NVIDIA card."""
+    """The instruments of one program. fast: those of the fast tier; card: None when it computes on no NVIDIA card, and then
+    without says so."""
 
     pump: Pump
     fast: tuple[AllocatorSampler | CardSampler, ...]
     card: CardSession | None
+    without: str | None = None
 
     def set_period(self, fast_s: float) -> None:
         """Seconds between readings of the fast tier, from the next one on. Any thread."""
@@ -44,15 +47,17 @@ class Telemetry:
 
     def state(self) -> dict[str, Any]:
         """Whether readings are taken, the card's facts, and why something is missing. Any thread."""
-        match = None if self.card is None else self.card.match
-        found = None if match is None or match.card is None else match.card
+        notes = [self.without, *(sampler.note for sampler in self.pump.samplers)]
         return {
             "running": self.pump.running,
-            "nvml_index": None if found is None else found.index,
-            "matched_by": None if match is None else match.by,
+            "card": self.card is not None,
             "facts": {} if self.card is None else dict(self.card.facts),
-            "notes": list(dict.fromkeys(sampler.note for sampler in self.pump.samplers if sampler.note is not None)),
+            "notes": list(dict.fromkeys(note for note in notes if note is not None)),
         }
+
+    def match(self) -> Match | None:
+        """Which of the driver's cards is read, None before the first reading. Any thread."""
+        return None if self.card is None else self.card.match
 
 
 def telemetry(
@@ -64,17 +69,20 @@ def telemetry(
         log.warning("VRAM Pilot: %s", text)
         timeline.append(Note(time.monotonic(), None, text))
 
-    card = None
+    card, without = None, None
     allocator = AllocatorSampler(device, fast_s, pinned)
     fast: tuple[AllocatorSampler | CardSampler, ...] = (allocator,)
     samplers: tuple[Sampler, ...] = (allocator, ProcessSampler(SLOW_S))
     if device.type == "cuda":
         samplers += (SegmentsSampler(device, SLOW_S, warn=warn),)
-    if device.type == "cuda" and torch.version.hip is None:
+    if device.type != "cuda" or torch.version.hip is not None:
+        what = "a card of AMD's" if device.type == "cuda" else str(device)
+        without = f"This program computes on {what}: there is no NVIDIA card to read."
+    else:
         card = CardSession(DeviceFacts(device), os.environ, has_context=torch.cuda.is_initialized, warn=warn)
         fast = (allocator, CardSampler("card", fast_s, fast_fields(), card))
         samplers = (*fast, CardSampler("card-slow", SLOW_S, slow_fields(), card, facts=True), *samplers[1:])
-    return Telemetry(Pump(timeline, samplers, derive=outside_torch), fast, card)
+    return Telemetry(Pump(timeline, samplers, derive=outside_torch), fast, card, without)
 
 
 def outside_torch(values: Mapping[str, float | None]) -> dict[str, float | None]:

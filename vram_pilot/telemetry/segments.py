@@ -62,7 +62,7 @@ class SegmentsSampler:
     """Never raises. A snapshot that fails leaves the statistics, and is warned of once."""
 
     name = "allocator-segments"
-    _NAMES = ("free_bytes", "largest_free_block_bytes", "fragmentation_ratio", "graph_pool_bytes")
+    _NAMES = ("reserved_free_bytes", "largest_free_block_bytes", "fragmentation_ratio", "graph_pool_bytes")
 
     def __init__(
         self,

@@ -82,7 +82,7 @@ def test_other_cards_and_the_pools_of_graphs_are_told_apart() -> None:
 
 def test_an_older_torch_names_no_pools() -> None:
     assert Bench([segment(*free(2, MIB))]).sampler.sample() == {
-        "free_bytes": 2 * MIB,
+        "reserved_free_bytes": 2 * MIB,
         "largest_free_block_bytes": MIB,
         "fragmentation_ratio": 0.5,
         "graph_pool_bytes": 0,
