@@ -7,6 +7,7 @@ const HELPERS = [
 const PAGE = 25;
 /** How often the bar on top is asked for anew: while a job runs, and otherwise. Whatever happens asks at once. */
 const STATE_MS = { busy: 2000, calm: 15000 };
+/** Between two drawings at least; what comes first is drawn at once. */
 const DRAW_MS = 100;
 const HEADERS = { "Content-Type": "application/json", "X-VRAM-Pilot": "panel" };
 
@@ -373,6 +374,7 @@ class Panel {
   #timers;
   #visible = false;
   #view = "live";
+  #drawn = 0;
 
   constructor(h, element) {
     this.#timers = new h.timers.Timers();
@@ -453,7 +455,13 @@ class Panel {
 
   #drawSoon() {
     if (!this.#visible || this.#view !== "live" || this.#timers.has("draw")) return;
-    this.#timers.start("draw", DRAW_MS, () => requestAnimationFrame(() => this.#visible && this.live.draw()));
+    const rest = Math.max(this.#drawn + DRAW_MS - performance.now(), 0);
+    this.#timers.start("draw", rest, () => requestAnimationFrame(() => this.#drawLive()));
+  }
+
+  #drawLive() {
+    this.#drawn = performance.now();
+    if (this.#visible) this.live.draw();
   }
 
   #open(tab) {

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import gradio as gr
 from playwright.sync_api import Browser, Page
 
 from tests.fakes.panel_app import FakeApp
 from tests.fakes.panel_server import Served, host_application, serving
 
+#: Where pictures are left for a person to look at, when it is set.
+SHOTS = os.environ.get("VRAM_PILOT_SHOTS")
 SESSION = "20260101-000000-00000001"
 WIDE, NARROW = {"width": 1280, "height": 1000}, {"width": 390, "height": 844}
 
@@ -67,6 +72,12 @@ class Watched:
 
     def dark(self, on: bool) -> None:
         self.page.evaluate("on => document.body.classList.toggle('dark', on)", on)
+
+
+def shoot(seen: Watched, name: str) -> None:
+    if SHOTS:
+        Path(SHOTS).mkdir(parents=True, exist_ok=True)
+        seen.page.screenshot(path=str(Path(SHOTS, f"gradio{gr.__version__[0]}-{name}.png")), full_page=True)
 
 
 @contextmanager
