@@ -159,7 +159,7 @@ class _Events:
         if self._recorder is not None:
             self._recorder.job_started(job)
             self._app.controller.bind_session(self._recorder.session_id)
-            self._read_instruments(True)
+        self._read_instruments(self._app.record)  # for nobody else, unless somebody watches
         self._controller.job_started(job)
 
     def phase_started(self, name: str) -> None:
