@@ -199,6 +199,7 @@ class Controller:
             self._refusal = self._given_up = None
             self._job_modes = []
         self.bank.job_started()
+        self._look_at_weights()
         self._apply_or_note("job")
         with self._lock:
             if not self._job_modes:
@@ -210,9 +211,11 @@ class Controller:
 
     def step_started(self, step: StepInfo) -> None:
         self._step = step.index
+        self.bank.step_started()
         self._apply_or_note("asked for in mid-job")
 
     def call_started(self) -> None:
+        self._look_at_weights()
         self._reenter_if_changed()
 
     def job_finished(self, status: str, error: str | None = None) -> None:
@@ -267,6 +270,11 @@ class Controller:
             with self._lock:
                 self._refusal, self._given_up = str(error), wanted
             self._note(f"{wanted.mode} was not entered, {self._effective.mode} stays in force: {error}")
+
+    def _look_at_weights(self) -> None:
+        """The mode is entered anew when the host has exchanged weights among layers."""
+        if self.bank.exchanged():
+            self._model_known = False
 
     def _reenter_if_changed(self) -> None:
         if not self._model_known:

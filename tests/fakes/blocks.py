@@ -10,7 +10,7 @@ from torch import nn
 from tests.fakes.models import Family
 from vram_pilot.hosts.base import Component
 
-WIDTH = 64
+WIDTH = 256
 
 
 class Block(nn.Module):

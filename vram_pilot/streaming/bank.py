@@ -95,13 +95,14 @@ class WeightBank:
         """Takes stock of the host's model, unless that is done and still true. Raises RefusedError when it cannot be moved."""
         components = host.components()
         torch.clear_autocast_cache()  # casts of these weights would stay on the device
-        if self._parts and self._looks_after(components) and not any(part.outdated() for part in self._parts.values()):
+        known = self._looks_after(components)
+        if self._parts and known and not self._outdated():
             return
-        launched = {weight.name: weight.launch for weight in self._weights()} if self._looks_after(components) else {}
-        self.release(_CPU if launched else None)
         reason = _obstacle(components)
         if reason is not None:
             raise RefusedError("The weights of this model cannot be moved", do=f"{reason}.")
+        launched = {weight.name: weight.launch for weight in self._weights()} if known else {}
+        self.release(_CPU if launched else None)
         if self._engine is None or self._engine.device != host.device():
             self._engine = copy_engine(host.device())
         shared = _shared(components)
@@ -192,6 +193,12 @@ class WeightBank:
             self.runner.job_started()
 
     @_plain
+    def step_started(self) -> None:
+        """No call is under way, whatever became of the last one."""
+        if self.executor is not None:
+            self.executor.between_calls()
+
+    @_plain
     def phase_started(self, name: str) -> None:
         """The component that this phase needs is fetched ahead."""
         role = {"encode": "text_encoder", "denoise": "denoiser", "decode": "vae"}.get(name)
@@ -206,6 +213,24 @@ class WeightBank:
         if self.executor is not None:
             self.executor.settle()
 
+    def exchanged(self) -> bool:
+        """Whether the host has put a weight of one unit into another, so that stock must be taken anew. Cheap, for every step."""
+        weights = self._weights()
+        moved = [weight.current() for weight in weights if weight.current() is not weight.tensor]
+        if not moved:
+            return False
+        ours = {id(weight.tensor) for weight in weights}
+        return any(id(tensor) in ours for tensor in moved)
+
+    def _outdated(self) -> bool:
+        """Whether stock must be taken anew: layers were added or taken out, or weights of two units have become one."""
+        if self.exchanged() or any(part.outdated() for part in self._parts.values()):
+            return True
+        owners: dict[StorageKey, Unit] = {}
+        return any(
+            owners.setdefault(storage_key(weight.tensor), unit) is not unit for unit in self._units() for weight in unit.weights
+        )
+
     def _load_shared(self) -> None:
         if self._shared is None or self._shared.away:
             return
@@ -216,9 +241,12 @@ class WeightBank:
             self._shared.take_home(self.memory, self._engine.device)
         self._shared.load(self._engine.device)
 
-    def _weights(self) -> list[Weight]:
+    def _units(self) -> list[Unit]:
         units = [unit for part in self._parts.values() for unit in part.everything]
-        return [weight for unit in [*units, *([self._shared] if self._shared else [])] for weight in unit.weights]
+        return units if self._shared is None else [*units, self._shared]
+
+    def _weights(self) -> list[Weight]:
+        return [weight for unit in self._units() for weight in unit.weights]
 
 
 def _obstacle(components: Sequence[Component]) -> str | None:

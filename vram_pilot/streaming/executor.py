@@ -127,6 +127,11 @@ class StreamExecutor:
             self.engine.drain()
             self.forget_ahead()
 
+    def between_calls(self) -> None:
+        """Ends a call that an exception has broken off without its hooks."""
+        if self._running or self._calls:
+            self.settle()
+
     def forget_ahead(self) -> None:
         """What has been copied for the next call is copied again: for a host that may have written weights without a trace."""
         self._next_filled = 0

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.fakes.blocks import BLOCKS, Block, Blocks
+from tests.fakes.blocks import BLOCKS, WIDTH, Block, Blocks
 from tests.fakes.copies import DelayedCopies
 from tests.fakes.device import FakeDevice
 from tests.fakes.models import DIFFUSERS, LDM, Family
@@ -19,7 +19,7 @@ from vram_pilot.settings import ModeRequest
 
 MakeRig = Callable[..., Rig]
 LOWVRAM = ModeRequest("lowvram", 0)
-BLOCK_BYTES = 33280  # of tests.fakes.blocks.Block, in whole pages of a unit
+BLOCK_BYTES = 526336  # of tests.fakes.blocks.Block, in whole pages of a unit
 
 
 def streamed(host: object, controller: object) -> int:
@@ -34,7 +34,13 @@ def streamed(host: object, controller: object) -> int:
 @pytest.mark.parametrize("room", [1, 100_000, 1_500_000, 100_000_000])
 @pytest.mark.parametrize("budget", [0, 1, 2])
 def test_no_copy_is_used_before_it_is_done_and_no_place_before_it_is_free(
-    family: Family, room: int, budget: int, rig: MakeRig, copies: DelayedCopies, arena: Callable[[int], None], device: FakeDevice
+    family: Family,
+    room: int,
+    budget: int,
+    rig: MakeRig,
+    copies: DelayedCopies,
+    arena: Callable[[int], None],
+    device: FakeDevice,
 ) -> None:
     host, controller = rig(family)
     expected = [host.generate(4, seed=seed) for seed in (1, 2)]
@@ -191,7 +197,7 @@ def test_the_denoiser_inside_itself(rig: MakeRig, copies: DelayedCopies, device:
 def test_a_block_called_by_itself_between_calls(rig: MakeRig, copies: DelayedCopies, device: FakeDevice) -> None:
     host, controller = rig()
     block = host.module("denoiser").blocks[4]
-    probe = torch.linspace(-1, 1, 64)[None]
+    probe = torch.linspace(-1, 1, WIDTH)[None]
     expected = host.generate(3)
     with torch.no_grad():
         expected_alone = block(probe)
@@ -285,7 +291,7 @@ def test_a_block_exchanged_added_or_taken_away_while_streaming(rig: MakeRig, cop
     assert isinstance(denoiser, Blocks)
     original = list(denoiser.blocks)
     torch.manual_seed(5)
-    newcomer, wrapper = Block(), nn.Sequential(original[1], nn.Linear(64, 64))
+    newcomer, wrapper = Block(), nn.Sequential(original[1], nn.Linear(WIDTH, WIDTH))
 
     def change(step: int) -> None:
         if step == 1:
@@ -319,7 +325,9 @@ def test_a_block_exchanged_added_or_taken_away_while_streaming(rig: MakeRig, cop
 
 
 @pytest.mark.parametrize("mode", [LOWVRAM, ModeRequest("lowvram", 1), ModeRequest("medvram"), ModeRequest("full")], ids=str)
-def test_autocast_does_not_remember_casts_of_weights_that_have_gone(mode: ModeRequest, rig: MakeRig, device: FakeDevice) -> None:
+def test_autocast_does_not_remember_casts_of_weights_that_have_gone(
+    mode: ModeRequest, rig: MakeRig, device: FakeDevice
+) -> None:
     """Autocast keeps a cast by the Parameter's identity as long as the outermost context lasts: across jobs here."""
     host, controller = rig(LDM)
     weight = host.module("denoiser").input_blocks[0][0].weight
