@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 #: The part of the device's memory that captured graphs may keep: one in so many.
 GRAPH_SHARE = 8
 #: Device memory that streamed weights pass through, unless a unit is larger.
-ARENA_BYTES = 192 * MIB
+ARENA_BYTES = 256 * MIB
 _CPU = torch.device("cpu")
 #: What is made under inference mode could not be changed in place later, by us or by the host.
 _plain = torch.inference_mode(False)
@@ -141,7 +141,9 @@ class WeightBank:
 
     @_plain
     def capture(self, host: Host) -> None:
-        """The denoiser's calls become CUDA graphs. Raises RefusedError when another extension runs the denoiser in its own way."""
+        """The denoiser's calls become CUDA graphs. Raises RefusedError when another extension runs the denoiser in its own
+        way.
+        """
         part = next(part for part in self._parts.values() if part.component.role == "denoiser")
         device = host.device()
         bound = torch.cuda.get_device_properties(device).total_memory // GRAPH_SHARE
@@ -214,7 +216,9 @@ class WeightBank:
             self.executor.settle()
 
     def exchanged(self) -> bool:
-        """Whether the host has put a weight of one unit into another, so that stock must be taken anew. Cheap, for every step."""
+        """Whether the host has put a weight of one unit into another, so that stock must be taken anew. Cheap, for every
+        step.
+        """
         weights = self._weights()
         moved = [weight.current() for weight in weights if weight.current() is not weight.tensor]
         if not moved:

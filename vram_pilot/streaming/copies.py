@@ -8,6 +8,8 @@ import torch
 
 #: Copies that are timed together, and clock cycles a second of a fast card.
 RATE_RUNS, CYCLES = 3, 2e9
+#: Streams that copies take turns on: while one copy runs the next is ready, so that the bus does not wait between them.
+STREAMS = 2
 
 
 class CopyEngine(Protocol):
@@ -82,22 +84,26 @@ class PlainCopies:
 
 
 class CudaCopies:
-    """A copy stream on one CUDA (or ROCm) device. The arena lives for the whole mode, so no block is
+    """Copy streams on one CUDA (or ROCm) device. The arena lives for the whole mode, so no block is
     recycled under a copy."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._stream = torch.cuda.Stream(device)
-        self._last: Any = None  # the mark of the newest copy that nobody has joined
+        self._streams = [torch.cuda.Stream(device) for _ in range(STREAMS)]
+        self._last: list[Any] = [None] * STREAMS  # the mark of the newest copy of each stream that nobody has joined
+        self._turn = 0
 
     def upload(self, target: torch.Tensor, source: torch.Tensor, after: Any) -> Any:
-        with torch.cuda.stream(self._stream):
+        self._turn = (self._turn + 1) % STREAMS
+        stream = self._streams[self._turn]
+        with torch.cuda.stream(stream):
             if after is not None:
-                self._stream.wait_event(after)
+                stream.wait_event(after)
             target[: source.numel()].copy_(source, non_blocking=True)
-            self._last = torch.cuda.Event()
-            self._last.record(self._stream)
-        return self._last
+            done = torch.cuda.Event()
+            done.record(stream)
+        self._last[self._turn] = done
+        return done
 
     def mark(self) -> Any:
         event = torch.cuda.Event()
@@ -109,22 +115,25 @@ class CudaCopies:
             torch.cuda.current_stream(self.device).wait_event(mark)
 
     def join(self) -> None:
-        self.wait(self._last)
-        self._last = None
+        for done in self._last:
+            self.wait(done)
+        self._last = [None] * STREAMS
 
     def drain(self) -> None:
-        self._last = None
-        self._stream.synchronize()
+        self._last = [None] * STREAMS
+        for stream in self._streams:
+            stream.synchronize()
         torch.cuda.current_stream(self.device).synchronize()
 
     def rate(self, target: torch.Tensor, source: torch.Tensor) -> float | None:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        with torch.cuda.stream(self._stream):
+        stream = self._streams[0]
+        with torch.cuda.stream(stream):
             target[: source.numel()].copy_(source, non_blocking=True)
-            start.record(self._stream)
+            start.record(stream)
             for _ in range(RATE_RUNS):
                 target[: source.numel()].copy_(source, non_blocking=True)
-            end.record(self._stream)
+            end.record(stream)
         end.synchronize()
         return RATE_RUNS * source.numel() / max(float(start.elapsed_time(end)) / 1e3, 1e-9)
 

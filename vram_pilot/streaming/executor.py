@@ -1,9 +1,9 @@
 """Runs a denoiser whose weights are not all on the device.
 
-Each streamed unit is bracketed by hooks on its module: before its forward its weights are bound to its place in the arena, afterwards to
-their host copy again. Copies run ahead as the schedule says, also for the first units of the next call. The order is the one that
-the first whole call was seen to take; a call that takes another order, leaves units out or repeats one is right all the same and
-counts as misses.
+Each streamed unit is bracketed by hooks on its module: before its forward its weights are bound to its place in the arena,
+afterwards to their host copy again. Copies run ahead as the schedule says, also for the first units of the next call. The
+order is the one that the first whole call was seen to take; a call that takes another order, leaves units out or repeats one
+is right all the same and counts as misses.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class StreamExecutor:
                 self._arrange()
 
     def remove(self) -> None:
-        """Also after an exception inside a call, or inside `install`; every unit is sent home, also behind one that fails to go. A
-        call that is under way still reaches the hooks: from here on they do nothing."""
+        """Also after an exception inside a call, or inside `install`; every unit is sent home, also behind one that fails to
+        go. A call that is under way still reaches the hooks: from here on they do nothing."""
         for handles in (self._unit_hooks, self._timing_hooks, self._root_hooks):
             for handle in handles:
                 handle.remove()
@@ -117,8 +117,8 @@ class StreamExecutor:
             for_each([unit for unit in [*self.units, *self.held] if unit.home is not None], Unit.drop)
 
     def settle(self) -> None:
-        """No call is under way, whatever became of the last one: no unit is bound to the arena, no copy is in flight, and nothing is
-        kept for the next call."""
+        """No call is under way, whatever became of the last one: no unit is bound to the arena, no copy is in flight, and
+        nothing is kept for the next call."""
         self._calls = min(self._calls, 1)
         try:
             self.end()
@@ -134,7 +134,9 @@ class StreamExecutor:
 
     def forget_ahead(self) -> None:
         """What has been copied for the next call is copied again: for a host that may have written weights without a trace."""
-        self._next_filled = 0
+        self.engine.join()
+        self._ready.clear()
+        self._next_filled, self._stale_marks = 0, True
 
     @property
     def resident_bytes(self) -> int:
@@ -168,9 +170,7 @@ class StreamExecutor:
         self._position = {unit: position for position, unit in enumerate(streamed)}
         self._streamed_size = sum(self.units[unit].size_bytes for unit in streamed)
         self._layouts = [self.units[unit].layout_id for unit in streamed]
-        self._views = [
-            self.units[unit].views(self._arena[offset:]) for unit, offset in zip(streamed, self.schedule.offsets)
-        ]
+        self._views = [self.units[unit].views(self._arena[offset:]) for unit, offset in zip(streamed, self.schedule.offsets)]
         self._ready.clear()
         self._outdated.clear()
         self._used, self._stale_marks = [None] * len(streamed), True
@@ -181,25 +181,29 @@ class StreamExecutor:
         for index, unit in enumerate(self.units):
             if index not in stay and unit.module is not None:
                 self._unit_hooks += _bracket(unit.module, partial(self._enter, index), partial(self._leave, index))
+            elif unit.module is not None and not self._learnt:  # its place in the order matters to the plan
+                self._unit_hooks += _bracket(unit.module, partial(self._seen.append, index), lambda _out: None)
 
     def _learn(self) -> None:
-        """Plans again when calls are seen to take another order than expected: after the first, then only when it comes twice."""
+        """Plans again when calls are seen to take another order than expected: after the first, then only when it comes
+        twice.
+        """
         seen = list(dict.fromkeys(self._seen))
-        if seen == list(self._position):
+        first, self._learnt = not self._learnt, True
+        if seen == (self.order if first else list(self._position)):
             self._other_order = None
-        elif not self._learnt or seen == self._other_order:
+        elif first or seen == self._other_order:
             self.engine.drain()
             self.replans += 1
-            self.order = _merged(seen, self.order, set(self._resident()))
+            self.order = _merged(seen, self.order, set(self._stay) - set(seen))
             self._other_order = None
             self._arrange()
         else:
             self._other_order = seen
-        self._learnt = True
 
     def _start_timing(self) -> None:
-        """Times every unit in this call. The device is held until all of it has been issued, so that the times are the device's own and
-        not those of the program that launches the kernels."""
+        """Times every unit in this call. The device is held until all of it has been issued, so that the times are the
+        device's own and not those of the program that launches the kernels."""
         if self.engine.stamp() is None:
             self._timed = True
             return
@@ -242,8 +246,11 @@ class StreamExecutor:
         # A cast that autocast remembers by the Parameter's identity would outlive the weights that it was made from.
         self._autocast_cache = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)
-        self._seen, self._cursor = [], 0
+        self._seen.clear()
+        self._cursor = 0
         self._begun_s = time.perf_counter()
+        if not captured:
+            self._renew_resident()
         if self._learnt and not self._timed and not captured:
             self._start_timing()
         self._filled, self._next_filled = (self.schedule.ahead if captured else self._next_filled), 0
@@ -279,8 +286,19 @@ class StreamExecutor:
         if self._stamps is not None:
             self._finish_timing()
 
+    def _renew_resident(self) -> None:
+        """Takes in tensors that the host has put in place of resident ones, wherever they lie."""
+        for index in self._stay:
+            unit = self.units[index]
+            if unit.changed():
+                self.engine.drain()
+                unit.drop()
+                unit.load(self.engine.device)
+
     def prime(self) -> None:
-        """Before a capture or a replay: at least the first `ahead` places are filled, and the computation waits for every copy."""
+        """Before a capture or a replay: at least the first `ahead` places are filled, and the computation waits for every
+        copy.
+        """
         if self._stale_marks:
             self._used, self._stale_marks = [self.engine.mark()] * len(self._used), False
         for position in range(self.schedule.ahead):
@@ -291,7 +309,9 @@ class StreamExecutor:
         self.engine.join()
 
     def replayed(self) -> None:
-        """After a replay: a captured call leaves the first places filled for the next one, and no mark that anybody could wait for."""
+        """After a replay: a captured call leaves the first places filled for the next one, and no mark that anybody could
+        wait for.
+        """
         self._ready.clear()
         self._next_filled, self._stale_marks = self.schedule.ahead, True
         self.streamed_bytes += self._streamed_size
@@ -367,6 +387,8 @@ class StreamExecutor:
         """The call leaves out what was expected before `position`; those places are free."""
         if position > self._cursor:
             self.misses += position - self._cursor
+            for left_out in range(self._cursor, min(position, self._filled)):
+                self.engine.wait(self._ready.get(left_out))  # its place is free when nothing is being written there either
             mark = self.engine.mark()
             self._used[self._cursor : position] = [mark] * (position - self._cursor)
             self._cursor = position

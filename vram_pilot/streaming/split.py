@@ -16,7 +16,7 @@ from vram_pilot.streaming.weights import StorageKey, Weight, all_weights, own_we
 from vram_pilot.units import KIB, MIB
 
 #: A module is divided when it is larger than a sixteenth of its part, within these bounds.
-SMALLEST_BYTES, LARGEST_BYTES = 1 * MIB, 32 * MIB
+SMALLEST_BYTES, LARGEST_BYTES = 1 * MIB, 72 * MIB
 #: Pieces of a divided module below this are held: a copy of their own would cost more time than they cost memory.
 HELD_BYTES = 128 * KIB
 
