@@ -39,6 +39,7 @@ COMMANDS = (
     Entry("run", "make one generation in the standalone host and report on it"),
     Entry("serve", "start the standalone host with its page and the panel"),
     Entry("sessions", "list, show, export and delete what was recorded"),
+    Entry("measure", "measure how fast this machine copies between host and card"),
 )
 
 
