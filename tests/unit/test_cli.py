@@ -78,7 +78,7 @@ def test_stopping_it_is_no_traceback(command: Callable[[Execute], None], capsys:
     assert capsys.readouterr().err == "vram_pilot: Stopped.\n"
 
 
-@pytest.mark.parametrize("name", ["bench", "doctor", "engines", "measure", "nonsense"])
+@pytest.mark.parametrize("name", ["bench", "doctor", "engines", "nonsense"])
 def test_what_is_not_built_is_not_offered(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([name]) == 2
     printed = capsys.readouterr().err
