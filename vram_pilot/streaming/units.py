@@ -200,7 +200,7 @@ def fingerprint(flat: torch.Tensor) -> torch.Tensor:
 
 
 def _weighted(sums: torch.Tensor) -> torch.Tensor:
-    return (sums * torch.arange(1, 2 * len(sums), 2, device=sums.device)).sum()
+    return (sums * (2 * torch.arange(len(sums), device=sums.device) + 1)).sum()
 
 
 def _own_copy(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
