@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vram_pilot.session import facts
+from vram_pilot.session.card_totals import CardTotals
 from vram_pilot.session.plain import plain
 from vram_pilot.session.privacy import redact
 from vram_pilot.session.records import ModeChanged, Note, PhaseFinished, Sample, StepFinished
@@ -79,6 +80,7 @@ class SessionBuilder:
         self._history: list[dict[str, Any]] = []
         self._notes: list[dict[str, Any]] = []
         self._samples = SampleColumns()
+        self._card = CardTotals()
         self._phase: tuple[str, float] | None = None
         self._step: tuple[StepKey, float] | None = None
         self._measured = True  # the boundary before was timed by the clock, not guessed from the host's
@@ -124,7 +126,9 @@ class SessionBuilder:
         )
 
     def sample(self, record: Sample) -> None:
-        self._samples.add(record.t_s - self.start_host_s, record.values)
+        t_s = record.t_s - self.start_host_s
+        self._samples.add(t_s, record.values)
+        self._card.add(t_s, record.values)
 
     def session(self, status: str, error: str | None = None) -> dict[str, Any]:
         """The session as JSON, see docs/session.schema.json. The answer is the caller's own."""
@@ -216,6 +220,7 @@ class SessionBuilder:
 
     def _summary(self, status: str) -> dict[str, Any]:
         durations = [step["duration_s"] for step in self._steps if step["duration_s"] is not None]
+        energy_j = self._card.energy_j(self._duration_s)
         images = facts.image_count(self.header.request) if status == "ok" else None
         return {
             "duration_s": self._duration_s,
@@ -227,10 +232,10 @@ class SessionBuilder:
             "step_p95_s": percentile(durations, 0.95),
             "peak_allocated_bytes": self.header.peak_allocated_bytes,
             "peak_reserved_bytes": self.header.peak_reserved_bytes,
-            "peak_device_bytes": None,
+            "peak_device_bytes": self._card.peak_device_bytes,
             "streamed_bytes": self._streamed,
-            "energy_j": None,
-            "joules_per_image": None,
+            "energy_j": energy_j,
+            "joules_per_image": None if energy_j is None or not images else energy_j / images,
             "copy_gib_per_s": None,
             "overlap_ratio": None,
             "resident_ratio": None,
