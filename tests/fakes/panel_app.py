@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -104,20 +103,12 @@ class FakeApp:
         self.controller = FakeController(self.timeline)
         self.host = FakeHost()
         self.store = SessionStore(state_dir)
-        self.watchers = 0
-        self.watched = 0
 
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        self.watchers += 1
-        self.watched += 1
-        try:
-            yield
-        finally:
-            self.watchers -= 1
+    def watching(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def telemetry_state(self) -> dict[str, Any] | None:
-        return {"running": self.watchers > 0, "card": False, "facts": {}, "notes": []}
+        return {"running": False, "card": False, "facts": {}, "notes": []}
 
     def remote_control_allowed(self) -> bool:
         return self.open
