@@ -40,11 +40,11 @@ def _text(*functions: str) -> Callable[[OpenCard], Fact]:
 
 
 def _number(
-    *functions: str, args: tuple[Any, ...] = (), scale: float = 1.0, part: int | None = None
+    *functions: str, args: tuple[Any, ...] = (), times: int = 1, per: int = 1, part: int | None = None
 ) -> Callable[[OpenCard], Fact]:
     def read(card: OpenCard) -> Fact:
         answer = card.nvml.call(*functions, args=(card.whole, *args))
-        return scaled(answer if part is None else answer[part], scale)
+        return scaled(answer if part is None else answer[part], times, per)
 
     return read
 
@@ -58,7 +58,7 @@ def _named(names: Mapping[int, str], *functions: str, part: int | None = None) -
 
 
 def _max_clock(kind: int) -> Callable[[OpenCard], Fact]:
-    return _number("nvmlDeviceGetMaxClockInfo", args=(kind,), scale=MHZ)
+    return _number("nvmlDeviceGetMaxClockInfo", args=(kind,), times=MHZ)
 
 
 def _application_clock(kind: int) -> Callable[[OpenCard], Fact]:
@@ -117,10 +117,10 @@ FACTS: dict[str, Callable[[OpenCard], Fact]] = {
     "video_clock_max_hz": _max_clock(VIDEO),
     "graphics_application_clock_hz": _application_clock(GRAPHICS),
     "memory_application_clock_hz": _application_clock(MEMORY),
-    "power_requested_w": _number("nvmlDeviceGetPowerManagementLimit", scale=MILLI),
-    "power_default_w": _number("nvmlDeviceGetPowerManagementDefaultLimit", scale=MILLI),
-    "power_min_w": _number("nvmlDeviceGetPowerManagementLimitConstraints", scale=MILLI, part=0),
-    "power_max_w": _number("nvmlDeviceGetPowerManagementLimitConstraints", scale=MILLI, part=1),
+    "power_requested_w": _number("nvmlDeviceGetPowerManagementLimit", per=MILLI),
+    "power_default_w": _number("nvmlDeviceGetPowerManagementDefaultLimit", per=MILLI),
+    "power_min_w": _number("nvmlDeviceGetPowerManagementLimitConstraints", per=MILLI, part=0),
+    "power_max_w": _number("nvmlDeviceGetPowerManagementLimitConstraints", per=MILLI, part=1),
     "temperature_slowdown_c": _threshold(_SLOWDOWN),
     "temperature_shutdown_c": _threshold(_SHUTDOWN),
     "temperature_max_operating_c": _threshold(_GPU_MAX),

@@ -57,17 +57,19 @@ class Plain:
         return
 
 
-def whole(name: str, *functions: str, args: tuple[Any, ...] = (), scale: float = 1.0, part: int | None = None) -> Plain:
+def whole(
+    name: str, *functions: str, args: tuple[Any, ...] = (), times: int = 1, per: int = 1, part: int | None = None
+) -> Plain:
     """What one function (the first of these that there is) says of the whole card. part: which entry of its answer."""
 
     def read(card: OpenCard) -> float | None:
         answer = card.nvml.call(*functions, args=(card.whole, *args))
-        return scaled(answer if part is None else answer[part], scale)
+        return scaled(answer if part is None else answer[part], times, per)
 
     return Plain(name, read)
 
 
-def scaled(raw: Any, scale: float = 1.0) -> float | None:
-    """`raw` in the base unit, None for a sentinel. A whole number stays one where nothing is to be converted."""
+def scaled(raw: Any, times: int = 1, per: int = 1) -> float | None:
+    """`raw` in the base unit, None for a sentinel. A whole number stays one where nothing is to be divided."""
     value = number(raw)
-    return value if value is None or scale == 1.0 else value * scale
+    return None if value is None else value * times if per == 1 else value * times / per

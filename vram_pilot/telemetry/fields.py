@@ -9,7 +9,7 @@ from vram_pilot.telemetry.nvml import Fault, number
 from vram_pilot.telemetry.traffic import nvlink_traffic, pcie_traffic
 from vram_pilot.telemetry.xids import Xids
 
-MHZ, PERCENT, MILLI = 1e6, 0.01, 1e-3
+MHZ, PERCENT, MILLI = 10**6, 100, 1000
 #: NVML's numbers for clocks.
 GRAPHICS, SM, MEMORY, VIDEO = range(4)
 _HIGHEST_STATE = 15
@@ -39,7 +39,7 @@ def fast_fields() -> tuple[Field, ...]:
     return (
         Memory(),
         Plain(("gpu_utilization_ratio", "gpu_memory_utilization_ratio"), _utilization),
-        whole("gpu_power_w", "nvmlDeviceGetPowerUsage", scale=MILLI),
+        whole("gpu_power_w", "nvmlDeviceGetPowerUsage", per=MILLI),
         whole("gpu_temperature_c", "nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV", args=(0,)),
         clock("gpu_sm_clock_hz", SM),
         Plain("gpu_clock_events", _clock_events),
@@ -55,16 +55,16 @@ def slow_fields() -> tuple[Field, ...]:
         pcie_traffic(),
         nvlink_traffic(),
         Xids(),
-        whole("gpu_power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", scale=MILLI),
-        whole("gpu_energy_j", "nvmlDeviceGetTotalEnergyConsumption", scale=MILLI),
+        whole("gpu_power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", per=MILLI),
+        whole("gpu_energy_j", "nvmlDeviceGetTotalEnergyConsumption", per=MILLI),
         clock("gpu_memory_clock_hz", MEMORY),
         clock("gpu_graphics_clock_hz", GRAPHICS),
         clock("gpu_video_clock_hz", VIDEO),
         Plain("gpu_performance_state", _performance_state),
         Plain("gpu_temperature_margin_c", _temperature_margin),
-        whole("gpu_fan_ratio", "nvmlDeviceGetFanSpeed", scale=PERCENT),
-        whole("gpu_encoder_utilization_ratio", "nvmlDeviceGetEncoderUtilization", scale=PERCENT, part=0),
-        whole("gpu_decoder_utilization_ratio", "nvmlDeviceGetDecoderUtilization", scale=PERCENT, part=0),
+        whole("gpu_fan_ratio", "nvmlDeviceGetFanSpeed", per=PERCENT),
+        whole("gpu_encoder_utilization_ratio", "nvmlDeviceGetEncoderUtilization", per=PERCENT, part=0),
+        whole("gpu_decoder_utilization_ratio", "nvmlDeviceGetDecoderUtilization", per=PERCENT, part=0),
         whole("gpu_pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
         whole("gpu_pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
         whole("gpu_pcie_replay_count", "nvmlDeviceGetPcieReplayCounter"),
@@ -76,7 +76,7 @@ def slow_fields() -> tuple[Field, ...]:
 
 def clock(name: str, kind: int) -> Plain:
     """A clock as it is now."""
-    return whole(name, "nvmlDeviceGetClockInfo", args=(kind,), scale=MHZ)
+    return whole(name, "nvmlDeviceGetClockInfo", args=(kind,), times=MHZ)
 
 
 class UtilizationAge:
@@ -105,7 +105,7 @@ class UtilizationAge:
 
 def _utilization(card: OpenCard) -> Values:
     rates = card.nvml.call("nvmlDeviceGetUtilizationRates", args=(card.whole,))
-    return scaled(rates.gpu, PERCENT), scaled(rates.memory, PERCENT)
+    return scaled(rates.gpu, per=PERCENT), scaled(rates.memory, per=PERCENT)
 
 
 def _clock_events(card: OpenCard) -> float | None:

@@ -11,20 +11,22 @@ from vram_pilot.telemetry.nvml import FieldValue
 
 @dataclass(frozen=True)
 class _Numbered:
+    """per: the driver's units in a base unit."""
+
     name: str
     field_id: int
-    scale: float
+    per: float
 
 
 _NUMBERED = (
-    _Numbered("gpu_memory_temperature_c", 82, 1.0),
-    _Numbered("gpu_power_instant_w", 186, 1e-3),
+    _Numbered("gpu_memory_temperature_c", 82, 1),
+    _Numbered("gpu_power_instant_w", 186, 1000),
     # for how long clocks were held down, in nanoseconds
-    _Numbered("gpu_clock_event_power_cap_s", 74, 1e-9),
-    _Numbered("gpu_clock_event_sync_boost_s", 76, 1e-9),
-    _Numbered("gpu_clock_event_sw_thermal_s", 269, 1e-9),
-    _Numbered("gpu_clock_event_hw_thermal_s", 270, 1e-9),
-    _Numbered("gpu_clock_event_hw_power_brake_s", 271, 1e-9),
+    _Numbered("gpu_clock_event_power_cap_s", 74, 1e9),
+    _Numbered("gpu_clock_event_sync_boost_s", 76, 1e9),
+    _Numbered("gpu_clock_event_sw_thermal_s", 269, 1e9),
+    _Numbered("gpu_clock_event_hw_thermal_s", 270, 1e9),
+    _Numbered("gpu_clock_event_hw_power_brake_s", 271, 1e9),
 )
 
 
@@ -43,7 +45,7 @@ class NumberedValues:
         values: list[float | None] = [None] * len(_NUMBERED)
         for place, answer in zip(asked, answers):
             if isinstance(answer, FieldValue):
-                values[place] = answer.value * _NUMBERED[place].scale
+                values[place] = answer.value / _NUMBERED[place].per
                 self._backoffs[place].worked()
             else:
                 self._backoffs[place].failed(now_s, unsupported=answer.kind == "unsupported")

@@ -232,15 +232,18 @@ def test_e10_an_idle_card_is_not_touched() -> None:
 # --------------------------------------------------------------------------------------------------- what it writes
 
 
-def test_the_tiers_keep_step_and_the_slow_one_comes_with_a_fast_one() -> None:
+@pytest.mark.parametrize("late_s", [0.0, 0.003, 0.02])
+def test_the_tiers_keep_step_and_the_slow_one_comes_with_a_fast_one(late_s: float) -> None:
+    clock = [100.0]
     timeline = Timeline()
-    pump = Pump(timeline, (Probe("fast", 0.004), Probe("slow", 0.016)), linger_s=0.0)
-    with pump.watching():
-        found = read(timeline, 41)
-    assert all("fast_count" in sample.values for sample in found)
-    slow = [place for place, sample in enumerate(found) if "slow_count" in sample.values]
-    assert 8 <= len(slow) <= 13
-    assert [sample.t_s for sample in found] == sorted(sample.t_s for sample in found)
+    pump = Pump(timeline, (Probe("fast", 0.25), Probe("slow", 2.0)), monotonic=lambda: clock[0])
+    for tick in range(81):
+        clock[0] = 100.0 + 0.25 * tick + (late_s if tick % 3 else 0.0)
+        pump._tick()
+    found = [record.values for record in timeline.after(0).records if isinstance(record, Sample)]
+    assert len(found) == 81
+    assert all("fast_count" in values for values in found)
+    assert [place for place, values in enumerate(found) if "slow_count" in values] == list(range(0, 81, 8))
 
 
 def test_readings_that_were_missed_are_not_made_up_for() -> None:
