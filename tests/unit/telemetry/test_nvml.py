@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.nvml import FakeCard, FakeNvml, NVMLError
+from tests.fakes.nvml import FakeCard, FakeNvml, NVMLError, scenarios
+from tests.fakes.nvml.bench import UUID, Bench
 from tests.fakes.nvml.module import FUNCTION_NOT_FOUND, GPU_IS_LOST, NOT_SUPPORTED, U32, UNKNOWN
 from tests.fakes.nvml.scenarios import no_driver, no_library
+from vram_pilot.telemetry.cards import CudaDevice
 from vram_pilot.telemetry.nvml import Fault, FieldValue, Nvml, number, text
 
 EVENTS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -247,3 +249,27 @@ def test_a_driver_that_refuses_the_whole_call_for_one_field_is_asked_for_each() 
     found = nvml.values(None, [82, 271, 186])
     assert [isinstance(each, FieldValue) for each in found] == [True, False, True]
     assert asked == [[82, 271, 186], [82], [271], [186]]
+
+
+def test_every_function_that_is_called_is_one_of_the_real_bindings() -> None:
+    import pynvml
+
+    fakes = [scenarios.desktop(), scenarios.old_binding(), scenarios.mig()]
+    for fake in fakes:
+        bench = Bench(fake, CudaDevice(0, None if fake is fakes[2] else UUID))
+        bench.second()
+        bench.close()
+    called = {name for fake in fakes for name in fake.calls}
+    assert len(called) > 50
+    assert [name for name in called if not hasattr(pynvml, name)] == []
+
+
+def test_e1_the_real_binding_on_a_machine_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pynvml
+
+    def no_library() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", no_library)
+    with pytest.raises(Fault, match="no NVIDIA driver answers \\(NVML Shared Library Not Found\\)"):
+        Nvml().open()
