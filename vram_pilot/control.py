@@ -272,8 +272,8 @@ class Controller:
             self._note(f"{wanted.mode} was not entered, {self._effective.mode} stays in force: {error}")
 
     def _look_at_weights(self) -> None:
-        """The mode is entered anew when the host has exchanged weights among layers."""
-        if self.bank.exchanged():
+        """The mode is entered anew when the weights are not where it put them any more."""
+        if self.bank.unsettled():
             self._model_known = False
 
     def _reenter_if_changed(self) -> None:

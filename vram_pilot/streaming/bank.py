@@ -215,10 +215,12 @@ class WeightBank:
         if self.executor is not None:
             self.executor.settle()
 
-    def exchanged(self) -> bool:
-        """Whether the host has put a weight of one unit into another, so that stock must be taken anew. Cheap, for every
-        step.
-        """
+    def unsettled(self) -> bool:
+        """Whether the mode must be entered anew: the host has put a weight of one unit into another, or planning anew has
+        failed. Cheap, for every call."""
+        return self._exchanged() or (self.executor is not None and not self.executor.sound)
+
+    def _exchanged(self) -> bool:
         weights = self._weights()
         moved = [weight.current() for weight in weights if weight.current() is not weight.tensor]
         if not moved:
@@ -228,7 +230,7 @@ class WeightBank:
 
     def _outdated(self) -> bool:
         """Whether stock must be taken anew: layers were added or taken out, or weights of two units have become one."""
-        if self.exchanged() or any(part.outdated() for part in self._parts.values()):
+        if self._exchanged() or any(part.outdated() for part in self._parts.values()):
             return True
         owners: dict[StorageKey, Unit] = {}
         return any(

@@ -8,6 +8,7 @@ is right all the same and counts as misses.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,6 +21,8 @@ from vram_pilot.streaming.schedule import Schedule, UnitCost, schedule
 from vram_pilot.streaming.copies import CopyEngine
 from vram_pilot.streaming.each import for_each
 from vram_pilot.streaming.units import Unit
+
+log = logging.getLogger(__name__)
 
 #: Bytes a second and seconds a byte of weights that the first plan assumes, before anything has been measured.
 ASSUMED_RATE = 12e9
@@ -86,6 +89,7 @@ class StreamExecutor:
         self._running = self._captured = False
         self._stale_marks = True  # the marks of the last call say nothing about the arena's places
         self._autocast_cache = True
+        self.sound = True  # False once planning anew has failed half-way: the mode must be entered anew
 
     # ------------------------------------------------------------------------------------------------ enter and leave
 
@@ -154,6 +158,7 @@ class StreamExecutor:
 
     def _arrange(self) -> None:
         """Plans for the expected order and brings the device to it. Nothing is in flight."""
+        self.sound = False
         costs = [UnitCost(self.units[index].size_bytes, self.seconds[index]) for index in self.order]
         self.schedule = schedule(costs, self._budget, self._arena_bytes, self._rate)
         self._stay = stay = frozenset(self._resident())
@@ -183,6 +188,7 @@ class StreamExecutor:
                 self._unit_hooks += _bracket(unit.module, partial(self._enter, index), partial(self._leave, index))
             elif unit.module is not None and not self._learnt:  # its place in the order matters to the plan
                 self._unit_hooks += _bracket(unit.module, partial(self._seen.append, index), lambda _out: None)
+        self.sound = True
 
     def _learn(self) -> None:
         """Plans again when calls are seen to take another order than expected: after the first, then only when it comes
@@ -282,9 +288,13 @@ class StreamExecutor:
         self._skip_to(len(self._views))
         self._fill()
         self._call_s = time.perf_counter() - self._begun_s
-        self._learn()
-        if self._stamps is not None:
-            self._finish_timing()
+        try:
+            self._learn()
+            if self._stamps is not None:
+                self._finish_timing()
+        except Exception:  # a device that is full, say: the call itself has been answered
+            log.exception("VRAM Pilot: the order of the denoiser's blocks could not be planned anew")
+            self.sound = False
 
     def _renew_resident(self) -> None:
         """Takes in tensors that the host has put in place of resident ones, wherever they lie."""
