@@ -32,7 +32,7 @@ class SampleColumns:
         values, self._held = self._held, {}
         before = len(self._t_s)
         self._t_s.append(t_s)
-        for name in values.keys() - {"t_s"}:
+        for name in (name for name in values if name != "t_s"):  # in their own order, the same in every file
             self._columns.setdefault(name, [None] * before)
         for name, column in self._columns.items():
             column.append(values.get(name))
