@@ -20,9 +20,11 @@ from tests.project import ROOT
 
 EXTENSION = "sd-webui-vram-pilot"
 START_S = 180.0
-#: What a fresh config.json must hold, so that the WebUI restores these after a request that overrides them.
+#: What a fresh config.json must hold, so that the WebUI restores these after a request that overrides them. Without the cache
+#: of encoded prompts, every job runs the text encoder.
 RESTORED = {
     "CLIP_stop_at_last_layers": 1,
+    "persistent_cond_cache": False,
     "sd_vae": "Automatic",
     "token_merging_ratio": 0.0,
     "live_previews_enable": True,
@@ -75,6 +77,7 @@ class WebUI:
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = Client(self.url)
         self.log = env.out / f"{name}.log"
+        self.log.unlink(missing_ok=True)
         self._lines: list[str] = []
         self._grown = threading.Condition()
         self._process: subprocess.Popen[bytes] | None = None

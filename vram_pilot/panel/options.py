@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from vram_pilot.errors import VramPilotError
 from vram_pilot.panel.fields import STANDING
-from vram_pilot.settings import MODE, ModeRequest, Setting, parse_infotext
+from vram_pilot.settings import ACCELERATE, MODE, ModeRequest, Setting, parse_infotext
 
 
 def is_offered(setting: Setting) -> bool:
@@ -32,19 +33,18 @@ def setting_component(setting: Setting) -> tuple[Any, dict[str, Any]]:
 
 
 def infotext_fields(fields: list[Any]) -> list[tuple[Any, Any]]:
-    """(component, function of the pasted parameters) for the accordion's mode and budget."""
-    return [(fields[0], lambda pasted: _pasted(pasted, "mode")), (fields[1], lambda pasted: _pasted(pasted, "budget"))]
+    """(component, function of the pasted parameters) for each of the accordion's fields."""
+    return [(field, partial(_pasted, number)) for number, field in enumerate(fields)]
 
 
-def _pasted(pasted: Mapping[str, Any], field: str) -> str | None:
+def _pasted(number: int, pasted: Mapping[str, Any]) -> str | None:
     """The field's new value; None leaves it as it is, for what is not a mode of ours, or a budget out of range."""
     text = pasted.get(str(MODE.infotext))
     if text is None:
-        return STANDING if field == "mode" else ""
+        return (STANDING, "", ACCELERATE.default)[number]
     try:
         request: ModeRequest = parse_infotext(str(text))
     except VramPilotError:
         return None
-    if field == "mode":
-        return request.mode
-    return "" if request.budget_mib is None else str(request.budget_mib)
+    budget = "" if request.budget_mib is None else str(request.budget_mib)
+    return (request.mode, budget, request.accelerate)[number]

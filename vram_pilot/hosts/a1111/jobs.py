@@ -7,6 +7,7 @@ the WebUI.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from vram_pilot.hosts.base import HostListener, JobInfo, StepInfo
 from vram_pilot.hosts.telling import Teller
 from vram_pilot.oom import describe, is_out_of_memory
 from vram_pilot.settings import ModeRequest
+
+log = logging.getLogger(__name__)
 
 _GAVE_UP = "the WebUI gave the job up before it began to sample"
 
@@ -45,6 +48,7 @@ class Jobs:
         self._batch = 0
         self._hires = False
         self._cut_short = False
+        self._preview_failed = False  # said once
         self._phase: str | None = None
         self._steps: StepCounter | None = None
         self._counter: Any = None
@@ -61,6 +65,7 @@ class Jobs:
         wrap(processing.StableDiffusionProcessing, "close", self._around_close)
         wrap(sd_samplers_common.Sampler, "launch_sampling", self._around_sampling)
         wrap(sd_samplers_common.Sampler, "callback_state", self._around_report)
+        wrap(sd_samplers_common, "store_latent", self._around_preview)
         for name in ("send_model_to_cpu", "send_model_to_device", "send_model_to_trash"):
             wrap(sd_models, name, self._around_change)
         wrap(sd_hijack.StableDiffusionModelHijack, "redo_hijack", self._around_change)
@@ -175,9 +180,9 @@ class Jobs:
         """One pass of a sampler: base, hires, or one of a job within a job."""
         if not self._here():
             return original(sampler, steps, *args, **kwargs)
-        p, config = sampler.p, getattr(sampler, "config", None)
+        p, config = sampler.p, sampler.config
         self._hires = bool(getattr(p, "is_hr_pass", False))
-        self._steps = StepCounter(steps, second_order=bool(config is not None and config.options.get("second_order", False)))
+        self._steps = StepCounter(steps, name=config.name, second_order=bool(config.options.get("second_order", False)))
         self._enter("denoise")
         try:
             result = original(sampler, steps, *args, **kwargs)
@@ -194,6 +199,18 @@ class Jobs:
         if self._steps is not None and self._here():
             self._steps.report()
         return original(sampler, *args, **kwargs)
+
+    def _around_preview(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Where components move, previews are decoded on this thread, on which a preview that fails would end the job."""
+        if not self._weights_are_ours():
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        except Exception as problem:
+            if not self._preview_failed:
+                self._preview_failed = True
+                log.warning("VRAM Pilot: a live preview failed (%s); the job goes on", describe(problem))
+            return None
 
     def _on_round(self, params: Any) -> None:
         """Before each round of denoiser calls."""

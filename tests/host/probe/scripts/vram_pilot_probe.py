@@ -10,7 +10,18 @@ import types
 from typing import Any
 
 from fastapi import Body, FastAPI
-from modules import lowvram, processing, script_callbacks, sd_hijack, sd_models, sd_samplers_common, sd_unet, sd_vae, shared
+from modules import (
+    lowvram,
+    processing,
+    script_callbacks,
+    scripts,
+    sd_hijack,
+    sd_models,
+    sd_samplers_common,
+    sd_unet,
+    sd_vae,
+    shared,
+)
 
 #: Lives on over a Reload UI, which runs this file again.
 STATE: Any = sys.modules.setdefault("vram_pilot_probe_state", types.ModuleType("vram_pilot_probe_state"))
@@ -51,6 +62,21 @@ def _problem(kind: str) -> BaseException:
     if kind == "oom_text":
         return RuntimeError("CUDA error: out of memory (injected)")
     return ValueError("injected by the test")
+
+
+class Seeded(scripts.Script):
+    """The WebUI encodes an initial picture with noise that it leaves to chance; here it is the same for every job."""
+
+    def title(self) -> str:
+        return "VRAM Pilot's probe"
+
+    def show(self, is_img2img: bool) -> Any:
+        return scripts.AlwaysVisible
+
+    def process(self, p: Any, *args: Any) -> None:
+        import torch
+
+        torch.manual_seed(1)
 
 
 # ------------------------------------------------------------------------------------------------------------- looking
@@ -145,8 +171,6 @@ def _extension(app: FastAPI) -> dict[str, Any]:
         ours = [name for name in ours if "probe" not in name]
         if ours:
             callbacks[category] = len(ours)
-    from modules import scripts
-
     runners = {"txt2img": scripts.scripts_txt2img, "img2img": scripts.scripts_img2img}
     axes = next(data.module for data in scripts.scripts_data if data.path.endswith("xyz_grid.py")).axis_options
     return {
@@ -197,6 +221,17 @@ def _break_activation(how: str) -> None:
         raise RuntimeError("injected: no weight moves")
 
     WeightBank.swap = swap  # type: ignore[method-assign]
+
+
+def _break_loading() -> None:
+    """The next checkpoint is not loaded: memory runs out before anything has changed, from where the WebUI can go on."""
+    original = sd_models.reload_model_weights
+
+    def fails(*_args: Any, **_kwargs: Any) -> Any:
+        sd_models.reload_model_weights = original
+        raise _problem("oom")
+
+    sd_models.reload_model_weights = fails
 
 
 def _wrap_everything() -> None:
@@ -271,6 +306,11 @@ def _routes(_demo: Any, app: FastAPI) -> None:
     @app.post(f"{prefix}/break-activation")
     def break_activation(how: str = Body(..., embed=True)) -> Any:
         _break_activation(how)
+        return {}
+
+    @app.post(f"{prefix}/break-loading")
+    def break_loading() -> Any:
+        _break_loading()
         return {}
 
     @app.post(f"{prefix}/wrap")
