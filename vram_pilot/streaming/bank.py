@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 #: The part of the device's memory that captured graphs may keep: one in so many.
 GRAPH_SHARE = 8
 #: Device memory that streamed weights pass through, unless a unit is larger.
-ARENA_BYTES = 256 * MIB
+ARENA_BYTES = 192 * MIB
 _CPU = torch.device("cpu")
 #: What is made under inference mode could not be changed in place later, by us or by the host.
 _plain = torch.inference_mode(False)

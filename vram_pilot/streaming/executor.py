@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vram_pilot.streaming.schedule import Schedule, UnitCost, schedule
+from vram_pilot.streaming.schedule import Schedule, UnitCost, with_best_arena
 from vram_pilot.streaming.copies import CopyEngine
 from vram_pilot.streaming.each import for_each
 from vram_pilot.streaming.units import Unit
@@ -32,8 +32,8 @@ ASSUMED_COMPUTE = 1 / 60e9
 class StreamExecutor:
     """root: the denoiser; units: in the order of definition, each with a host copy; held: used at any time during a call.
 
-    budget_bytes: units that stay on the device together never exceed it. arena_bytes: device memory for the others, enlarged to
-    the largest. `install` adds the hooks and loads what stays, `remove` undoes both and leaves every unit at home. All on the
+    budget_bytes: units that stay on the device together never exceed it. arena_bytes: the least device memory for the
+    others; up to twice as much where that shortens the step, and never less than the largest unit. `install` adds the hooks and loads what stays, `remove` undoes both and leaves every unit at home. All on the
     sampling thread.
     """
 
@@ -80,7 +80,8 @@ class StreamExecutor:
         self._seen: list[int] = []
         self._other_order: list[int] | None = None
         self._learnt = False
-        self._timed = self._budget == 0  # whether the units' computation has been timed; without a budget it changes nothing
+        self._timed = False  # whether the units' computation has been timed
+        self._grows = False  # whether those times are the plan's, so that a larger arena can be weighed
         self._stamps: dict[int, tuple[Any, Any]] | None = None
         self._begun_s = self._call_s = 0.0
         self._stay: frozenset[int] = frozenset()  # units that are on the device for good
@@ -151,6 +152,10 @@ class StreamExecutor:
         """The arena, and what had to be held beside it."""
         return self.schedule.arena_bytes + sum(unit.size_bytes for unit in self.held) + self.extra_bytes
 
+    def _arenas(self) -> list[int]:
+        """The sizes that the plan may choose from: twice the least at most."""
+        return [self._arena_bytes * part // 6 for part in ((6, 8, 10, 12) if self._grows else (6,))]
+
     def _resident(self) -> list[int]:
         return [self.order[number] for number in self.schedule.resident]
 
@@ -160,7 +165,7 @@ class StreamExecutor:
         """Plans for the expected order and brings the device to it. Nothing is in flight."""
         self.sound = False
         costs = [UnitCost(self.units[index].size_bytes, self.seconds[index]) for index in self.order]
-        self.schedule = schedule(costs, self._budget, self._arena_bytes, self._rate)
+        self.schedule = with_best_arena(costs, self._budget, self._arenas(), self._rate)
         self._stay = stay = frozenset(self._resident())
         for index, unit in enumerate(self.units):
             if index not in stay and unit.bound is not unit.home_views:
@@ -236,6 +241,7 @@ class StreamExecutor:
         for index, (start, end) in stamps.items():
             if end is not None:
                 self.seconds[index] = self.engine.seconds(start, end)
+                self._grows = True
         self._arrange()
 
     # ------------------------------------------------------------------------------------------------ one call
