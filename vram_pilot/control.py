@@ -65,6 +65,7 @@ class Controller:
         self._effective = AS_LAUNCHED
         self._model_known = False  # False: the mode in force must be entered again before the next call
         self._refusal: str | None = None
+        self._crash_note: str | None = None  # shown until a mode is chosen
         self._given_up: ModeRequest | None = None  # it failed: not tried again before the next job, or a new request
         self._job_modes: list[ModeRequest] = []  # in force during the running or last job, in order
         self._session_id: str | None = None
@@ -86,7 +87,7 @@ class Controller:
             in_job = self._in_job
             if scope == "job" and not in_job:
                 raise RefusedError("No job is running", do='Use the scope "standing", or send the mode with the job itself.')
-            before, self._given_up = self._standing, None
+            before, self._given_up, self._crash_note = self._standing, None, None
             if scope == "standing" or not in_job:
                 self._standing, self._job = request, None
             else:
@@ -152,17 +153,18 @@ class Controller:
                 "graph_replays": report.graph_replays,
                 "pinned_bytes": report.pinned_bytes,
                 "pageable_bytes": report.pageable_bytes,
-                "notes": list(report.notes),
+                "notes": [*([self._crash_note] if self._crash_note else []), *report.notes],
             }
 
     def start(self, standing: ModeRequest) -> None:
         """Sets the standing mode at start; a crash during an activation makes it as-launched, with a note that says why."""
         crashed = self._guard.crashed_in()
         if crashed is not None:
-            self._note(
+            self._crash_note = (
                 f"The last start ended while {crashed} was being entered, so this one begins as launched. "
                 "Choose a mode again to try it once more."
             )
+            self._note(self._crash_note)
             self._guard.clear()
             standing = AS_LAUNCHED
         with self._lock:

@@ -205,7 +205,7 @@ class WebUI:
         self.wait_for_reload(since)
 
     def wait_for_reload(self, since: int) -> None:
-        self.wait_for(r"^Restarting UI", since)
+        self.wait_for(r"Restarting UI\.", since)  # a progress bar may stand before it
         self.wait_for(r"^Startup time:", since)
         self.client.wait_until_it_answers(self._process)
 
