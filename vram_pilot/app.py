@@ -63,9 +63,9 @@ class App:
     def remote_control_allowed(self) -> bool:
         return self._allow_control()
 
-    def watching(self) -> AbstractContextManager[None]:
-        """Somebody looks at the instruments while the block runs. Any thread."""
-        return nullcontext() if self.telemetry is None else self.telemetry.pump.watching()
+    def watching(self, memory_map: bool = False) -> AbstractContextManager[None]:
+        """Somebody looks at the instruments, and at the map of torch's memory if so said, while the block runs. Any thread."""
+        return nullcontext() if self.telemetry is None else self.telemetry.watching(memory_map)
 
     def telemetry_state(self) -> dict[str, Any] | None:
         """See `Telemetry.state`; None before the first start."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from base64 import b64encode
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,16 @@ from vram_pilot.control import ModeAnswer
 from vram_pilot.errors import RefusedError
 from vram_pilot.hosts.base import Capabilities, ModelInfo
 from vram_pilot.session.assembly import Boundary, Header, SessionBuilder, StepKey
-from vram_pilot.session.records import JobFinished, JobStarted, ModeChanged, Note, PhaseFinished, StepFinished
+from vram_pilot.session.records import (
+    JobFinished,
+    JobStarted,
+    MapColumn,
+    ModeChanged,
+    Note,
+    PhaseFinished,
+    Sample,
+    StepFinished,
+)
 from vram_pilot.session.store import SessionStore
 from vram_pilot.session.timeline import Timeline
 from vram_pilot.settings import ModeRequest, check_built
@@ -103,12 +114,21 @@ class FakeApp:
         self.controller = FakeController(self.timeline)
         self.host = FakeHost()
         self.store = SessionStore(state_dir)
+        self.map_watchers = 0
+        self.facts: dict[str, Any] = {}
+        self.notes: list[str] = []
 
-    def watching(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def watching(self, memory_map: bool = False) -> Iterator[None]:
+        self.map_watchers += memory_map
+        try:
+            yield
+        finally:
+            self.map_watchers -= memory_map
 
     def telemetry_state(self) -> dict[str, Any] | None:
-        return {"running": False, "card": False, "facts": {}, "notes": []}
+        card = self.host.device_name.startswith("cuda")
+        return {"running": False, "card": card, "facts": self.facts, "notes": self.notes}
 
     def remote_control_allowed(self) -> bool:
         return self.open
@@ -137,6 +157,18 @@ class FakeApp:
 
     def note(self, text: str) -> None:
         self.timeline.append(Note(time.monotonic(), None, text))
+
+    def sample(self, t_s: float | None = None, **values: float | None) -> None:
+        self.timeline.append(Sample(time.monotonic() if t_s is None else t_s, values))
+
+    def column(
+        self, held: list[int], active: list[int], t_s: float | None = None, row_bytes: int = 16 * MIB, **more: Any
+    ) -> None:
+        """held, active: of each row, lowest first, 255 is all of it."""
+        sums = [round(sum(shares) / 255 * row_bytes) for shares in (held, active)]
+        cells = [b64encode(bytes(shares)).decode("ascii") for shares in (held, active)]
+        at_s = time.monotonic() if t_s is None else t_s
+        self.timeline.append(MapColumn(at_s, row_bytes, more.pop("layout", 0), *sums, *cells, **more))
 
     def finish_job(self, session_id: str, status: str = "ok", error: str | None = None) -> None:
         self.controller.in_job = False

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from vram_pilot.session.snapshots import Snapshots
 from vram_pilot.session.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ class SessionStore(Protocol):
     @property
     def status_note(self) -> str | None:
         """What is wrong with the store and what to do about it, None when all is well."""
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """The allocator's, where one was kept with a session."""
 
     def list(self, limit: int, offset: int) -> Sequence[Mapping[str, Any]]:
         """Summaries, newest first."""
@@ -41,8 +46,8 @@ class PanelApp(Protocol):
     @property
     def store(self) -> SessionStore: ...
 
-    def watching(self) -> AbstractContextManager[None]:
-        """The instruments are read while the block runs, and for a few seconds after."""
+    def watching(self, memory_map: bool = False) -> AbstractContextManager[None]:
+        """The instruments are read while the block runs, and a little after. memory_map: columns of it are taken too."""
 
     def telemetry_state(self) -> dict[str, Any] | None:
         """What the instruments are, and why something of them is missing; None when there are none."""

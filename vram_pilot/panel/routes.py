@@ -90,9 +90,14 @@ async def _state(panel: Panel, request: Request) -> Response:
 async def _events(panel: Panel, request: Request) -> Response:
     hub = panel.hub
     cursor, reset = _start(hub, request)
-    if request.query_params.get("poll", "0") not in ("", "0"):
-        return _json(polled(hub, cursor, reset))
-    return EventStream(hub, cursor, reset)
+    memory_map = _is_set(request, "map")
+    if _is_set(request, "poll"):
+        return _json(polled(hub, cursor, reset, memory_map))
+    return EventStream(hub, cursor, reset, memory_map)
+
+
+def _is_set(request: Request, name: str) -> bool:
+    return request.query_params.get(name, "0") not in ("", "0")
 
 
 def _start(hub: Hub, request: Request) -> tuple[int, bool]:
@@ -160,7 +165,7 @@ async def _report(panel: Panel, request: Request) -> Response:
     session_id, name = request.path_params["id"], request.query_params.get("format", "html")
     content, media_type = await run_in_threadpool(sessions.report, panel.app, session_id, name)
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Security-Policy": REPORT_POLICY}
-    if name != "html" or request.query_params.get("download", "0") not in ("", "0"):
+    if name != "html" or _is_set(request, "download"):
         headers["Content-Disposition"] = f'attachment; filename="{sessions.file_name(session_id, name)}"'
     return Response(content, media_type=media_type, headers=headers)
 

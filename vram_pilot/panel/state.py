@@ -36,6 +36,7 @@ def state(app: PanelApp, hub: Hub) -> dict[str, Any]:
         },
         "model": None if model is None else asdict(model),
         "mode": app.controller.state(),
+        "job": hub.job.look(),
         "memory": memory(app.timeline),
         "telemetry": app.telemetry_state(),
         "offers": {

@@ -19,8 +19,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from vram_pilot.panel.errors import BusyError
+from vram_pilot.panel.running import NewestJob
 from vram_pilot.session.plain import plain
-from vram_pilot.session.records import to_json
+from vram_pilot.session.records import MapColumn, to_json
 from vram_pilot.session.timeline import Slice, Timeline
 
 #: A proxy or a compressing middleware must pass each event on at once, and nothing may keep one.
@@ -60,13 +61,14 @@ class Hub:
         timeline: Timeline,
         stopping: Callable[[], bool],
         limit: int = MAX_STREAMS,
-        watching: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        watching: Callable[[bool], AbstractContextManager[None]] = lambda memory_map: contextlib.nullcontext(),
     ) -> None:
         self.timeline = timeline
         #: Cursors of another one mean nothing here: the process was started anew.
         self.stream_id = secrets.token_hex(4)
-        #: The instruments are read while somebody is in here.
+        #: The instruments are read while somebody is in here; given True, the map of torch's memory is drawn too.
         self.watching = watching
+        self.job = NewestJob(timeline)
         self._stopping = stopping
         self._limit = limit
         self._lock = threading.Lock()
@@ -124,29 +126,36 @@ class Hub:
 
 
 class EventStream(StreamingResponse):
-    """The records behind `cursor`, as long as the client listens and the server runs. Raises BusyError when `hub` is full."""
+    """The records behind `cursor`, as long as the client listens and the server runs. Raises BusyError when `hub` is full.
 
-    def __init__(self, hub: Hub, cursor: int, reset: bool) -> None:
-        self._hub, self._place = hub, hub.join()
-        super().__init__(_events(hub, self._place, cursor, reset), headers=HEADERS, media_type="text/event-stream")
+    memory_map: whether the client draws the map, and wants its columns among the records.
+    """
+
+    def __init__(self, hub: Hub, cursor: int, reset: bool, memory_map: bool = False) -> None:
+        self._hub, self._place, self._memory_map = hub, hub.join(), memory_map
+        events = _events(hub, self._place, cursor, reset, memory_map)
+        super().__init__(events, headers=HEADERS, media_type="text/event-stream")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._hub.watching():
+            with self._hub.watching(self._memory_map):
                 await super().__call__(scope, receive, send)
         finally:
             self._hub.leave(self._place)
 
 
-async def _events(hub: Hub, place: Subscription, cursor: int, reset: bool) -> AsyncIterator[bytes]:
+async def _events(hub: Hub, place: Subscription, cursor: int, reset: bool, memory_map: bool) -> AsyncIterator[bytes]:
     """The stream's bytes: hello, then each record with the cursor behind it as its id, a heartbeat when there is none."""
     yield _hello(hub, cursor, reset)
     last_write = time.monotonic()
     while not hub.ended:
         part = hub.timeline.after(cursor, BATCH)
         if part.records:
-            yield _records(part)
-            cursor, last_write = part.cursor, time.monotonic()
+            cursor = part.cursor
+            text = _records(part, memory_map)
+            if text:
+                yield text
+                last_write = time.monotonic()
             continue
         if time.monotonic() - last_write >= HEARTBEAT_S:
             yield b": heartbeat\n\n"
@@ -155,16 +164,16 @@ async def _events(hub: Hub, place: Subscription, cursor: int, reset: bool) -> As
     yield b'event: end\ndata: {"reason":"the server is stopping"}\n\n'
 
 
-def polled(hub: Hub, cursor: int, reset: bool) -> dict[str, Any]:
+def polled(hub: Hub, cursor: int, reset: bool, memory_map: bool = False) -> dict[str, Any]:
     """What a page that polls gets: the records behind `cursor`, each with its cursor, and where to go on."""
-    with hub.watching():
+    with hub.watching(memory_map):
         part = hub.timeline.after(cursor, BATCH)
     return {
         **_start(hub, part.cursor, reset),
         "since": cursor,
         "lost": part.lost,
         "more": hub.timeline.cursor > part.cursor,
-        "records": [{"cursor": at, **record} for at, record in _numbered(part)],
+        "records": [{"cursor": at, **record} for at, record in _numbered(part, memory_map)],
     }
 
 
@@ -181,13 +190,14 @@ def _hello(hub: Hub, cursor: int, reset: bool) -> bytes:
     return f"retry: 2000\nevent: hello\ndata: {dumps(_start(hub, cursor, reset))}\n\n".encode()
 
 
-def _records(part: Slice) -> bytes:
+def _records(part: Slice, memory_map: bool) -> bytes:
     text = f'event: lost\ndata: {{"count":{part.lost}}}\n\n' if part.lost else ""
-    text += "".join(f"id: {at}\nevent: record\ndata: {dumps(record)}\n\n" for at, record in _numbered(part))
+    text += "".join(f"id: {at}\nevent: record\ndata: {dumps(record)}\n\n" for at, record in _numbered(part, memory_map))
     return text.encode()
 
 
-def _numbered(part: Slice) -> list[tuple[int, dict[str, Any]]]:
-    """Each record of a slice with the cursor behind it."""
+def _numbered(part: Slice, memory_map: bool) -> list[tuple[int, dict[str, Any]]]:
+    """Each record of a slice with the cursor behind it. The map's columns are for who asked for them."""
     first = part.cursor - len(part.records) + 1
-    return [(first + index, to_json(record)) for index, record in enumerate(part.records)]
+    numbered = enumerate(part.records, first)
+    return [(at, to_json(record)) for at, record in numbered if memory_map or not isinstance(record, MapColumn)]

@@ -78,6 +78,25 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class MapColumn:
+    """One look at torch's blocks, as a column of a picture of the address space. Only for who looks; kept in no session.
+
+    row_bytes: what one row stands for; layout: another number when rows no longer mean the same addresses; held, active: one
+    byte a row in base64, lowest address first, as far as torch holds anything: the row's share that torch holds, and that is in
+    use (0 nothing, 255 all); note: why there is nothing to draw, and then the rest is empty.
+    """
+
+    t_s: float
+    row_bytes: int = 0
+    layout: int = 0
+    held_bytes: int | None = None
+    active_bytes: int | None = None
+    held: str = ""
+    active: str = ""
+    note: str | None = None
+
+
+@dataclass(frozen=True)
 class JobFinished:
     """status: ok, interrupted, oom, error."""
 
@@ -87,7 +106,7 @@ class JobFinished:
     error: str | None = None
 
 
-Record = JobStarted | PhaseFinished | StepFinished | ModeChanged | Note | Sample | JobFinished
+Record = JobStarted | PhaseFinished | StepFinished | ModeChanged | Note | Sample | MapColumn | JobFinished
 
 
 def to_json(record: Record) -> dict[str, Any]:

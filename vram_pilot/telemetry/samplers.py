@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from vram_pilot.telemetry.card import CardSampler, CardSession
 from vram_pilot.telemetry.cards import Match
 from vram_pilot.telemetry.cuda_device import DeviceFacts
 from vram_pilot.telemetry.fields import fast_fields, slow_fields
+from vram_pilot.telemetry.memory_map import MapSampler
 from vram_pilot.telemetry.process import ProcessSampler
 from vram_pilot.telemetry.pump import Pump
 from vram_pilot.telemetry.segments import SegmentsSampler
@@ -33,12 +35,22 @@ SLOW_S = 2.0
 @dataclass(frozen=True)
 class Telemetry:
     """The instruments of one program. fast: those of the fast tier; card: None when it computes on no NVIDIA card, and then
-    without says so."""
+    without says so; map: None without a card of CUDA's."""
 
     pump: Pump
     fast: tuple[AllocatorSampler | CardSampler, ...]
     card: CardSession | None
     without: str | None = None
+    map: MapSampler | None = None
+
+    @contextlib.contextmanager
+    def watching(self, memory_map: bool = False) -> Iterator[None]:
+        """Somebody looks at the readings while the block runs, and at the map of torch's blocks too if so said. Any thread."""
+        with contextlib.ExitStack() as stack:
+            if memory_map and self.map is not None:
+                stack.enter_context(self.map.watching())
+            stack.enter_context(self.pump.watching())
+            yield
 
     def set_period(self, fast_s: float) -> None:
         """Seconds between readings of the fast tier, from the next one on. Any thread."""
@@ -69,12 +81,13 @@ def telemetry(
         log.warning("VRAM Pilot: %s", text)
         timeline.append(Note(time.monotonic(), None, text))
 
-    card, without = None, None
+    card, without, memory_map = None, None, None
     allocator = AllocatorSampler(device, fast_s, pinned)
     fast: tuple[AllocatorSampler | CardSampler, ...] = (allocator,)
     samplers: tuple[Sampler, ...] = (allocator, ProcessSampler(SLOW_S))
     if device.type == "cuda":
-        samplers += (SegmentsSampler(device, SLOW_S, warn=warn),)
+        memory_map = MapSampler(device, timeline)
+        samplers += (SegmentsSampler(device, SLOW_S, warn=warn), memory_map)
     if device.type != "cuda" or torch.version.hip is not None:
         what = "a card of AMD's" if device.type == "cuda" else str(device)
         without = f"This program computes on {what}: there is no NVIDIA card to read."
@@ -82,7 +95,7 @@ def telemetry(
         card = CardSession(DeviceFacts(device), os.environ, has_context=torch.cuda.is_initialized, warn=warn)
         fast = (allocator, CardSampler("card", fast_s, fast_fields(), card))
         samplers = (*fast, CardSampler("card-slow", SLOW_S, slow_fields(), card, facts=True), *samplers[1:])
-    return Telemetry(Pump(timeline, samplers, derive=outside_torch), fast, card, without)
+    return Telemetry(Pump(timeline, samplers, derive=outside_torch), fast, card, without, memory_map)
 
 
 def outside_torch(values: Mapping[str, float | None]) -> dict[str, float | None]:

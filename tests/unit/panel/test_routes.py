@@ -81,6 +81,20 @@ def test_state_shows_the_newest_memory_figures(asked: Asked) -> None:
     assert (memory["allocated_bytes"], memory["reserved_bytes"]) == (11, None)
 
 
+def test_state_follows_the_newest_job(asked: Asked) -> None:
+    assert asked.get("state").json()["job"] is None
+    asked.app.note("before")
+    asked.app.start_job(FIRST)
+    asked.app.sample(gpu_power_w=100.0)
+    for index, duration in enumerate((0.9, 0.1, None, 0.2)):
+        asked.app.step(FIRST, index, duration)
+    job = asked.get("state").json()["job"]
+    assert (job["session_id"], job["running"], job["steps"], job["cursor"]) == (FIRST, True, 4, 1)
+    assert job["steps_per_s"] == pytest.approx(5)
+    asked.app.finish_job(FIRST)
+    assert asked.get("state").json()["job"]["running"] is False
+
+
 def test_off_answers_off_and_nothing_else(tmp_path: Path) -> None:
     asked = Asked(FakeApp(tmp_path))
     asked.app.off = True
@@ -373,6 +387,14 @@ def test_polling_goes_on_where_it_ended(asked: Asked) -> None:
     asked.app.step(FIRST, 3)
     second = asked.get(f"events?poll=1&since={first['cursor']}&stream={first['stream']}").json()
     assert [record["index"] for record in second["records"]] == [3] and second["reset"] is False
+
+
+def test_polling_passes_over_the_map_unless_it_is_asked_for(asked: Asked) -> None:
+    for _ in range(3):
+        asked.app.column([255], [0])
+    plain, drawn = (asked.get(f"events?poll=1&since=0{more}").json() for more in ("", "&map=1"))
+    assert (plain["records"], plain["cursor"], plain["more"]) == ([], 3, False)
+    assert [record["held"] for record in drawn["records"]] == ["/w=="] * 3
 
 
 def test_polling_without_a_cursor_begins_now(asked: Asked) -> None:

@@ -120,6 +120,34 @@ def test_a_burst_arrives_whole_and_in_order(app: FakeApp, served: Served) -> Non
         writer.join()
 
 
+def test_the_maps_columns_come_to_who_asks_for_them_alone(app: FakeApp, served: Served) -> None:
+    with listen(served, "?map=1") as drawing, listen(served) as plain:
+        for listener in (drawing, plain):
+            next(listener.events())
+        assert app.map_watchers == 1
+        for index in range(3):
+            app.column([255, 128], [128])
+            app.step(SESSION, index)
+        assert [(event.id, event.data["type"]) for event in drawing.take(6)][::2] == [(str(n), "MapColumn") for n in (1, 3, 5)]
+        assert [(event.id, event.data["type"]) for event in plain.take(3)] == [(str(n), "StepFinished") for n in (2, 4, 6)]
+    until(lambda: app.map_watchers == 0)
+
+
+def test_a_stream_that_is_told_nothing_of_many_records_is_still_alive(
+    app: FakeApp, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.2)
+    with listen(served) as listener:
+        events = listener.events()
+        assert next(events).name == "hello"
+        for _ in range(2 * stream.BATCH):
+            app.column([255], [255])
+        assert next(events).data == "heartbeat"
+        app.step(SESSION, 0)
+        record = next(event for event in events if event.name)
+        assert (record.id, record.data["index"]) == (str(2 * stream.BATCH + 1), 0)
+
+
 def test_silence_is_broken_by_heartbeats(app: FakeApp, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "HEARTBEAT_S", 0.2)
     with listen(served) as listener:

@@ -24,9 +24,11 @@ class WatchedApp(FakeApp):
     def __init__(self, state_dir: Path) -> None:
         super().__init__(state_dir)
         self.came, self.left = threading.Event(), threading.Event()
+        self.maps: list[bool] = []
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self, memory_map: bool = False) -> Iterator[None]:
+        self.maps.append(memory_map)
         self.came.set()
         try:
             yield
@@ -59,6 +61,14 @@ def test_a_page_that_polls_watches_with_each_time(app: WatchedApp, served: Serve
     urllib.request.urlopen(f"{served.url}/vram-pilot/v1/events?poll=1").close()
     assert app.came.is_set()
     assert app.left.is_set()
+
+
+def test_the_map_is_watched_only_where_it_is_asked_for(app: WatchedApp, served: Served) -> None:
+    for query in ("poll=1", "poll=1&map=1", "poll=1&map=0", "poll=1&map="):
+        urllib.request.urlopen(f"{served.url}/vram-pilot/v1/events?{query}").close()
+    with Listener(f"{served.url}/vram-pilot/v1/events?map=1") as listener:
+        next(listener.events())
+    assert app.maps == [False, True, False, False, True]
 
 
 @pytest.mark.parametrize("path", ["state", "sessions"])

@@ -158,7 +158,7 @@ def test_e1_without_an_nvidia_card_the_rest_is_read_and_the_reason_is_said() -> 
 def test_e1_a_card_of_another_maker_has_torchs_figures_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samplers.torch.version, "hip", "6.2")
     found = telemetry(Timeline(), torch.device("cuda"))
-    assert names(found) == ["allocator", "process", "allocator-segments"]
+    assert names(found) == ["allocator", "process", "allocator-segments", "allocator-map"]
     assert "AMD" in found.state()["notes"][0]
 
 
@@ -178,7 +178,7 @@ def test_e1_a_card_without_its_driver_leaves_cpu_and_ram_alive(monkeypatch: pyte
 def test_a_card_is_read_and_told_about(on_a_card: FakeNvml) -> None:
     timeline = Timeline()
     found = telemetry(timeline, torch.device("cuda"))
-    assert names(found) == ["allocator", "card", "card-slow", "process", "allocator-segments"]
+    assert names(found) == ["allocator", "card", "card-slow", "process", "allocator-segments", "allocator-map"]
     assert on_a_card.total_calls == 0
     with found.pump.watching():
         values = wait_for_sample(timeline).values
