@@ -312,7 +312,7 @@ class Controller:
             self._effective = request
             self._refusal = None
             self._model_known = True
-            if self._in_job:
+            if self._in_job and self._job_modes[-1:] != [request]:
                 self._job_modes.append(request)
         if request != before:
             self._record(before, request, reason, failed=False, start=start)
