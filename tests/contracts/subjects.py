@@ -67,11 +67,15 @@ class StandaloneSubject:
         self, steps: int = 3, *, mode: ModeRequest | None = None, at_step: AtStep | None = None, seed: int = 7
     ) -> torch.Tensor:
         self._listener.at_step = at_step
-        request = ImageRequest(prompt="a lighthouse", width=64, height=64, steps=steps, sampler="Euler", cfg_scale=2.0, seed=seed)
+        request = ImageRequest(
+            prompt="a lighthouse", width=64, height=64, steps=steps, sampler="Euler", cfg_scale=2.0, seed=seed
+        )
         try:
             result = self.host.generate(request, mode)
         finally:
             self._listener.at_step = None
+        if result.error is not None:
+            raise result.error
         if not result.images:
             return torch.empty(0)
         return torch.frombuffer(bytearray(result.images[0].tobytes()), dtype=torch.uint8)
@@ -127,7 +131,7 @@ def denoiser_of(subject: Subject) -> torch.nn.Module:
 
 
 def modes_for(subject: Subject) -> list[ModeRequest]:
-    """Every mode, and lowvram with each kind of budget: left to the program, none, half of the denoiser, more than all of it."""
+    """Every mode, and lowvram with each kind of budget: left to the program, none, half of the denoiser, more than all."""
     size = sum(tensor.nbytes for tensor in denoiser_of(subject).parameters())
     half = max(size // 2 // 2**20, 1)
     budgets = (None, 0, half, 2 * half + 2)

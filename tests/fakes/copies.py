@@ -1,5 +1,5 @@
-"""A copy engine that is as late, and as early, as a real one may be: what lacks a wait, or reuses a place too soon, gives a wrong image
-or is written down."""
+"""A copy engine that is as late, and as early, as a real one may be: what lacks a wait, or reuses a place too soon, gives a
+wrong image or is written down."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class _Copy:
 
 
 class DelayedCopies(PlainCopies):
-    """Copies are done when they are waited for, in order, and not before; until then the target holds poison. A source that has changed
-    in between gives poison, too: a real copy would have taken a bit of each state.
+    """Copies are done when they are waited for, in order, and not before; until then the target holds poison. A source that has
+    changed in between gives poison, too: a real copy would have taken a bit of each state.
 
     hazards: what would be a race on a device. alive: whether the host copy that a tensor lies in still exists.
     """

@@ -1,5 +1,5 @@
-"""A device for tests without one: weights count as on the device when they do not lie in a host copy, and a computation with a weight in
-a host copy fails, as it would on a card."""
+"""A device for tests without one: weights count as on the device when they do not lie in a host copy, and a computation
+with a weight in a host copy fails, as it would on a card."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from vram_pilot.hosts.base import Component
 from vram_pilot.streaming.pinned import HostBuffer, HostMemory
@@ -33,6 +32,7 @@ _MOVES = {
     "empty_like",
     "equal",
 }
+_harmless: set[Any] = set()
 
 
 class WrongDevice(AssertionError):
@@ -100,11 +100,19 @@ class _Guard(TorchDispatchMode):
         self._device = device
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._device.guarding and func._schema.name.removeprefix("aten::") not in _MOVES:
-            for value in tree_leaves((args, kwargs or {})):
-                if isinstance(value, torch.Tensor) and not self._device.holds(value):
-                    raise WrongDevice(f"{func} reads a weight in host memory")
+        if self._device.guarding and func not in _harmless:
+            if func._schema.name.removeprefix("aten::") in _MOVES:
+                _harmless.add(func)
+            else:
+                self._look(func, (*args, *(kwargs or {}).values()))
         return func(*args, **(kwargs or {}))
+
+    def _look(self, func: Any, values: Iterable[Any]) -> None:
+        for value in values:
+            if isinstance(value, (list, tuple)):
+                self._look(func, value)
+            elif isinstance(value, torch.Tensor) and not self._device.holds(value):
+                raise WrongDevice(f"{func} reads a weight in host memory")
 
 
 def weights_of(module: nn.Module) -> Iterator[torch.Tensor]:

@@ -35,7 +35,7 @@ WAYS: dict[str, Write] = {"copy_": copy_in_place, "+=": add_in_place, ".data =":
 
 
 class Lora:
-    """wanted: the networks that the next forward must find in the weights. Backups lie on the CPU, as attributes of the layers."""
+    """wanted: the networks that the next forward must find in the weights. Backups lie on the CPU, as attributes."""
 
     def __init__(self, layers: Iterable[nn.Module], write: Write = copy_in_place) -> None:
         self.wanted: tuple[str, ...] = ()

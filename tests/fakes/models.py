@@ -13,8 +13,8 @@ from vram_pilot.hosts.base import Component
 
 @dataclass(frozen=True)
 class Family:
-    """How a host calls its model. make: components from a seed. encode: ids (1, 8) to states; denoise: latent (1, 4, 8, 8), time (1,)
-    and states to noise; decode: latent to an image."""
+    """How a host calls its model. make: components from a seed. encode: ids (1, 8) to states; denoise: latent (1, 4, 8, 8),
+    time (1,) and states to noise; decode: latent to an image."""
 
     name: str
     make: Callable[[int], tuple[Component, ...]]

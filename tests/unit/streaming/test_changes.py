@@ -1,4 +1,5 @@
-"""What hosts and extensions do to weights behind our back, in every mode and across switches: the image stays the one that they meant."""
+"""What hosts and extensions do to weights behind our back, in every mode and across switches: the image stays what
+they meant."""
 
 from __future__ import annotations
 
@@ -28,15 +29,26 @@ MODES = {
     "lowvram-half": ModeRequest("lowvram", 2),
     "lowvram-all": ModeRequest("lowvram", 99),
 }
+OTHERS = [mode for name, mode in MODES.items() if name != "lowvram-half"]
 every_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 
-# ---------------------------------------------------------------------------------------------------------------- LoRA
+# ------------------------------------------------------------------------------------------------------------------------ LoRA
 
 SEQUENCE = [(), ("A",), (), ("B",), ("A",), ("A", "B"), ()]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@every_mode
+#: In every run: one mode of each kind with the WebUI's own way and with the rudest; the others in full runs.
+QUICK = [(mode, way) for mode in ("medvram", "lowvram-half") for way in ("copy_", "a new Parameter")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "way"),
+    [
+        pytest.param(MODES[mode], way, id=f"{mode}-{way}", marks=[pytest.mark.slow] * ((mode, way) not in QUICK))
+        for mode in MODES
+        for way in WAYS
+    ],
+)
 def test_a_lora_written_in_the_forward(
     mode: ModeRequest, way: str, rig: MakeRig, copies: DelayedCopies, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +150,7 @@ def test_a_lora_in_a_block_that_is_called_twice(
     assert copies.hazards == []
 
 
-# ---------------------------------------------------------------------------------------------------------------- at a boundary
+# --------------------------------------------------------------------------------------------------------------- at a boundary
 
 Undo = Callable[[], None]
 
@@ -400,7 +412,9 @@ def test_a_change_in_mid_job(
     assert differences(before, state_of(host.components())) == []
 
 
-@every_mode
+@pytest.mark.parametrize(
+    "mode", [MODES["lowvram-half"], *(pytest.param(mode, marks=pytest.mark.slow) for mode in OTHERS)], ids=str
+)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_that_outlives_its_mode(
     name: str, mode: ModeRequest, rig: MakeRig, copies: DelayedCopies, device: FakeDevice
@@ -423,7 +437,7 @@ def test_a_change_that_outlives_its_mode(
     assert copies.hazards == []
 
 
-# ---------------------------------------------------------------------------------------------------------------- other components
+# ------------------------------------------------------------------------------------------------------------ other components
 
 
 @every_mode
@@ -484,7 +498,7 @@ def test_a_component_exchanged_as_an_object(
 def test_case_b6_an_extension_in_the_denoiser_is_not_ignored(
     mode: ModeRequest, rig: MakeRig, copies: DelayedCopies, device: FakeDevice
 ) -> None:
-    """In the manner of ControlNet's adapters: the denoiser's forward replaced on the instance, blocks called one by one in there."""
+    """In the manner of ControlNet's adapters: the denoiser's forward replaced, and a block called by itself."""
     host, controller = rig(LDM)
     denoiser = host.module("denoiser")
     plain = host.generate(3)

@@ -28,7 +28,7 @@ MakeRig = Callable[..., Rig]
 CPU = torch.device("cpu")
 LEAN = [ModeRequest("full"), ModeRequest("medvram"), ModeRequest("lowvram", 0), ModeRequest("lowvram", 99)]
 
-# ---------------------------------------------------------------------------------------------------------------- kinds of tensors
+# ------------------------------------------------------------------------------------------------------------ kinds of tensors
 
 
 def everything() -> nn.Module:
@@ -64,7 +64,9 @@ def parts(module: nn.Module) -> tuple[Component, ...]:
 def test_every_kind_of_weight_is_the_same_at_home_away_and_afterwards() -> None:
     module, memory = everything(), HostMemory(0.5)
     before = state_of(parts(module))
-    content = {name: (raw(tensor), tensor.stride(), tensor.dtype) for name, tensor in module._buffers.items() if tensor is not None}
+    content = {
+        name: (raw(tensor), tensor.stride(), tensor.dtype) for name, tensor in module._buffers.items() if tensor is not None
+    }
     unit = Unit("everything", module, all_weights(module))
     for move in (
         lambda: unit.take_home(memory, CPU),
@@ -91,7 +93,12 @@ def test_every_kind_of_weight_may_be_changed_where_it_is() -> None:
     unit.load(CPU)
     with torch.no_grad():
         for tensor in weights_of(module):
-            if tensor.is_floating_point() and tensor.element_size() > 1 and 0 not in tensor.stride() and not tensor.isnan().any():
+            if (
+                tensor.is_floating_point()
+                and tensor.element_size() > 1
+                and 0 not in tensor.stride()
+                and not tensor.isnan().any()
+            ):
                 tensor.mul_(2)
         module.scalar.add_(1)
     expected = copy.deepcopy({name: raw(tensor) for name, tensor in module.named_parameters()})
@@ -149,7 +156,7 @@ def test_a_bias_that_comes_and_goes_is_taken_along() -> None:
     assert memory.pageable_bytes == 0
 
 
-# ---------------------------------------------------------------------------------------------------------------- failures
+# -------------------------------------------------------------------------------------------------------------------- failures
 
 
 class Broken(Exception):
@@ -206,7 +213,7 @@ def test_a_move_that_fails_leaves_the_weights_as_they_were(step: str, after: int
     assert memory.pageable_bytes == 0
 
 
-# ---------------------------------------------------------------------------------------------------------------- ties
+# ------------------------------------------------------------------------------------------------------------------------ ties
 
 
 def tied_in_one_block(host: FakeHost) -> None:
@@ -276,9 +283,7 @@ TIES = {
 
 
 @pytest.mark.parametrize("name", TIES)
-def test_weights_that_are_used_in_several_places(
-    name: str, rig: MakeRig, copies: DelayedCopies, device: FakeDevice
-) -> None:
+def test_weights_that_are_used_in_several_places(name: str, rig: MakeRig, copies: DelayedCopies, device: FakeDevice) -> None:
     host, controller = rig(BLOCKS)
     TIES[name](host)
     before = state_of(host.components())
@@ -319,7 +324,7 @@ def _allowed(controller: Any, mode: ModeRequest) -> int:
     return int(report.resident_bytes + report.slot_bytes)
 
 
-# ---------------------------------------------------------------------------------------------------------------- refusals
+# -------------------------------------------------------------------------------------------------------------------- refusals
 
 
 class Quantised(torch.Tensor):
@@ -420,7 +425,7 @@ def test_neighbours_in_one_buffer_are_not_mistaken_for_one_another(rig: MakeRig)
     assert differences(before, state_of(host.components())) == []
 
 
-# ---------------------------------------------------------------------------------------------------------------- inference mode
+# -------------------------------------------------------------------------------------------------------------- inference mode
 
 
 def test_switching_under_inference_mode_leaves_ordinary_weights(rig: MakeRig, copies: DelayedCopies) -> None:
