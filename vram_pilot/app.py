@@ -13,10 +13,19 @@ from vram_pilot.hosts.base import Host, HostListener, JobInfo, StepInfo
 from vram_pilot.session.recorder import Recorder
 from vram_pilot.session.store import Retention, SessionStore
 from vram_pilot.session.timeline import Timeline
-from vram_pilot.settings import KEEP_SESSIONS, PINNED_SHARE, READINGS_MS, RECORD, WRITE_INFOTEXT, ModeRequest
+from vram_pilot.settings import (
+    KEEP_SESSIONS,
+    KEEP_SNAPSHOTS,
+    PINNED_SHARE,
+    READINGS_MS,
+    RECORD,
+    WRITE_INFOTEXT,
+    ModeRequest,
+)
 
 if TYPE_CHECKING:
     from vram_pilot.telemetry.samplers import Telemetry
+    from vram_pilot.telemetry.snapshot import SnapshotTaker
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +54,7 @@ class App:
         self.store = SessionStore(state_dir)
         self.recorder: Recorder | None = None
         self.telemetry: Telemetry | None = None
+        self.snapshots: SnapshotTaker | None = None
         self._allow_control = allow_control
         self._unsubscribe: Callable[[], None] | None = None
         self._leaving = False  # `stop` was called in mid-job: everything goes back at its end
@@ -56,6 +66,9 @@ class App:
         self.store.set_retention(Retention(count=settings.get(KEEP_SESSIONS.key, KEEP_SESSIONS.default)))
         self.record = bool(settings.get(RECORD.key, RECORD.default))
         self.write_infotext = bool(settings.get(WRITE_INFOTEXT.key, WRITE_INFOTEXT.default))
+        self._keep_snapshots = self.record and bool(settings.get(KEEP_SNAPSHOTS.key, KEEP_SNAPSHOTS.default))
+        if self.snapshots is not None:
+            self.snapshots.enabled = self._keep_snapshots
         self._readings_s = settings.get(READINGS_MS.key, READINGS_MS.default) / 1000
         if self.telemetry is not None:
             self.telemetry.set_period(self._readings_s)
@@ -80,6 +93,7 @@ class App:
         self.controller.start(standing or self.controller.standing())
         self.telemetry = self.telemetry or self._make_telemetry()
         self.telemetry.pump.start()
+        self.snapshots = self._make_snapshots()
         self.recorder = self._make_recorder(self.telemetry)
         self._unsubscribe = self.host.subscribe(_Events(self))
 
@@ -126,6 +140,13 @@ class App:
         memory = self.controller.bank.memory
         return telemetry(self.timeline, self.host.device(), fast_s=self._readings_s, pinned=lambda: memory.pinned_bytes)
 
+    def _make_snapshots(self) -> SnapshotTaker:
+        from vram_pilot.telemetry.snapshot import SnapshotTaker
+
+        made = SnapshotTaker(self.host.device(), self.store.keep_snapshot)
+        made.enabled = self._keep_snapshots
+        return made
+
     def _make_recorder(self, telemetry: Telemetry) -> Recorder:
         from vram_pilot.telemetry.allocator import AllocatorPeaks, memory
         from vram_pilot.telemetry.identity import identity
@@ -160,6 +181,8 @@ class _Events:
             self._recorder.job_started(job)
             self._app.controller.bind_session(self._recorder.session_id)
         self._read_instruments(self._app.record)  # for nobody else, unless somebody watches
+        if self._app.snapshots is not None:
+            self._app.snapshots.job_started()
         self._controller.job_started(job)
 
     def phase_started(self, name: str) -> None:
@@ -178,6 +201,8 @@ class _Events:
         self._controller.call_started()
 
     def job_finished(self, status: str, error: str | None = None) -> None:
+        if self._app.snapshots is not None:  # before anything of the job is moved away
+            self._app.snapshots.job_finished(None if self._recorder is None else self._recorder.session_id)
         try:
             self._controller.job_finished(status, error)
         finally:

@@ -150,6 +150,15 @@ KEEP_SESSIONS = Setting(
     minimum=1,
     maximum=1_000_000,
 )
+KEEP_SNAPSHOTS = Setting(
+    "keep_snapshots",
+    "Keep allocator snapshots",
+    "For finding out what fills the card (CUDA only): what torch's allocator did in a job is recorded and kept with its "
+    "session, for PyTorch's memory_viz. Costs some microseconds an allocation and up to a second after each job; the newest "
+    "five are kept.",
+    "bool",
+    False,
+)
 READINGS_MS = Setting(
     "readings_ms",
     "Readings every (ms)",
@@ -170,7 +179,7 @@ WRITE_INFOTEXT = Setting(
 #: What a job, a request or the accordion may carry.
 REQUEST_SETTINGS = (MODE, BUDGET, ACCELERATE)
 #: What the settings page shows besides.
-MACHINE_SETTINGS = (PINNED_SHARE, RECORD, KEEP_SESSIONS, READINGS_MS, WRITE_INFOTEXT)
+MACHINE_SETTINGS = (PINNED_SHARE, RECORD, KEEP_SESSIONS, KEEP_SNAPSHOTS, READINGS_MS, WRITE_INFOTEXT)
 
 
 def parse_mode_request(raw: object, base: ModeRequest | None = None) -> ModeRequest:

@@ -22,6 +22,7 @@ from vram_pilot.session import database, rows, upkeep
 from vram_pilot.session.ids import validate_id
 from vram_pilot.session.netfs import is_network_folder
 from vram_pilot.session.owner import Processes
+from vram_pilot.session.snapshots import Snapshots
 from vram_pilot.session.upkeep import Retention
 
 __all__ = ["Retention", "SessionStore"]
@@ -51,6 +52,7 @@ class SessionStore:
         now: Callable[[], float] = time.time,
         is_network: Callable[[Path], bool] = is_network_folder,
     ) -> None:
+        self.snapshots = Snapshots(folder)
         self._path = Path(folder) / database.FILE_NAME
         self._processes = processes or Processes()
         self._busy_timeout_s = busy_timeout_s
@@ -76,6 +78,10 @@ class SessionStore:
     def finish(self, session: Session) -> None:
         """Keeps a finished session. Returns at once and never raises for a disk; `status_note` tells of failures."""
         self._hand_over(session)
+
+    def keep_snapshot(self, session_id: str, make: Callable[[], bytes]) -> None:
+        """Keeps the allocator's snapshot that `make` gives, which the writer's thread calls. Returns at once, never raises."""
+        self._submit(lambda: self._keep_snapshot(session_id, make))
 
     def set_retention(self, retention: Retention) -> None:
         """Holds from the next session that is written."""
@@ -129,6 +135,7 @@ class SessionStore:
         with self._lock:
             self._unwritten.pop(session_id, None)
         self._in_writer(lambda opened: rows.delete(opened, session_id))
+        self.snapshots.delete(session_id)
 
     def prune(self) -> int:
         """Deletes what the retention does not keep; the answer is how many. Raises StoreError."""
@@ -190,6 +197,14 @@ class SessionStore:
             with self._lock:
                 if self._unwritten.get(session["id"]) is session:
                     del self._unwritten[session["id"]]
+
+    def _keep_snapshot(self, session_id: str, make: Callable[[], bytes]) -> None:
+        try:
+            self.snapshots.keep(session_id, make())
+        except StoreError as error:
+            self._add_note(str(error))
+        except Exception:
+            log.exception("VRAM Pilot: the allocator's snapshot of session %s could not be kept", session_id)
 
     def _save(self, opened: sqlite3.Connection, session: Session) -> None:
         running = session["status"] == "running"
