@@ -20,6 +20,7 @@ from modules.textual_inversion import textual_inversion
 
 from vram_pilot.hosts.a1111.patches import Patches
 from vram_pilot.hosts.a1111.sampling import StepCounter
+from vram_pilot.hosts.a1111.waiting import wait_for_captures
 from vram_pilot.hosts.base import HostListener, JobInfo, StepInfo
 from vram_pilot.hosts.telling import Teller
 from vram_pilot.oom import describe, is_out_of_memory
@@ -73,6 +74,7 @@ class Jobs:
         wrap(sd_unet, "apply_unet", self._around_unet)
         wrap(textual_inversion, "train_embedding", self._around_change)
         wrap(hypernetwork, "train_hypernetwork", self._around_change)
+        wait_for_captures(self._patches)
         self.register_callbacks()
         return self.stop
 
