@@ -103,6 +103,10 @@ class Controller:
         return ModeAnswer(request, self._effective, "now" if self._effective == request else "next_job")
 
     def _try(self, request: ModeRequest, reason: str, failures: list[VramPilotError]) -> None:
+        with self._lock:
+            superseded = self._standing is not request
+        if superseded:  # somebody asked for something else meanwhile
+            return
         try:
             self._apply(request, reason)
         except VramPilotError as error:
