@@ -160,9 +160,13 @@ class App:
             peaks=AllocatorPeaks(device),
             mode_state=self.controller.state,
             identity=lambda: identity(self.host, self.controller, telemetry.match()),
-            on_started=self.store.begin if self.record else None,
-            on_finished=self.store.finish if self.record else None,
+            on_started=lambda session: self._keep(session, self.store.begin),
+            on_finished=lambda session: self._keep(session, self.store.finish),
         )
+
+    def _keep(self, session: dict[str, Any], into: Callable[[dict[str, Any]], None]) -> None:
+        if self.record:
+            into(session)
 
 
 class _Events:

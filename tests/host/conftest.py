@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,9 +29,19 @@ def env() -> Environment:
 
 
 @pytest.fixture(scope="session")
-def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the installed extension, the same for every WebUI of this run."""
-    return installed_copy(tmp_path_factory.mktemp("extension") / EXTENSION)
+def extension(env: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the installed extension, the same for every WebUI of this run. Nothing may be written into it but what
+    Python itself keeps there, compiled beforehand as by an earlier start."""
+    folder = installed_copy(tmp_path_factory.mktemp("extension") / EXTENSION)
+    subprocess.run([env.python, "-m", "compileall", "-q", folder / "vram_pilot"], check=True)
+    before = _files(folder)
+    yield folder
+    assert _files(folder) == before, "the extension's folder was written to"
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    every = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in every}
 
 
 StartWebUI = Callable[..., WebUI]

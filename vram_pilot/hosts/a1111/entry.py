@@ -11,12 +11,22 @@ from modules import paths, script_callbacks, shared
 from vram_pilot.app import App
 from vram_pilot.errors import VramPilotError
 from vram_pilot.hosts.a1111.host import A1111Host
-from vram_pilot.settings import MACHINE_SETTINGS, REQUEST_SETTINGS, ModeRequest, Setting, parse_mode_request
+from vram_pilot.panel.fields import takes_accelerate, takes_budget
+from vram_pilot.settings import (
+    ACCELERATE,
+    BUDGET,
+    MACHINE_SETTINGS,
+    MODE,
+    REQUEST_SETTINGS,
+    ModeRequest,
+    Setting,
+    parse_mode_request,
+)
 
 log = logging.getLogger(__name__)
 
 PREFIX = "vram_pilot_"
-_SECTION = ("vram_pilot", "VRAM Pilot")
+_SECTION, _CATEGORY = ("vram_pilot", "VRAM Pilot"), "system"
 
 _app: App | None = None
 _gradio_app: Any = None
@@ -84,7 +94,9 @@ def _ui_settings() -> None:
             continue
         component, arguments = options.setting_component(setting)
         default = setting.default if setting.default is not None else ""
-        info = shared.OptionInfo(default, setting.label, component, arguments, section=_SECTION).info(setting.help)
+        info = shared.OptionInfo(default, setting.label, component, arguments, section=_SECTION, category_id=_CATEGORY).info(
+            setting.help
+        )
         info.onchange = _standing_changed if setting in REQUEST_SETTINGS else _machine_changed
         shared.opts.add_option(key, info)
 
@@ -92,7 +104,7 @@ def _ui_settings() -> None:
 def _standing_changed() -> None:
     """The settings page changed the standing mode. A refusal is shown in the panel, and the page keeps what was chosen."""
     try:
-        app().controller.request(_standing(strict=True), scope="standing", reason="settings")
+        app().controller.request(_settings_request(strict=True), scope="standing", reason="settings")
     except VramPilotError as error:
         log.warning("VRAM Pilot: %s", error)
         app().controller.refuse(str(error))
@@ -106,21 +118,28 @@ def _machine_settings() -> dict[str, Any]:
     return {setting.key: _chosen(setting) for setting in MACHINE_SETTINGS}
 
 
-def _standing(*, strict: bool = False) -> ModeRequest:
-    """The standing mode of flag and settings; what is wrong in there counts as as-launched unless `strict`."""
+def _standing() -> ModeRequest:
+    """The standing mode at the start: the flag's, else the settings'. What is wrong in there counts as as-launched."""
+    flag = _flag("vram_pilot_mode")
     try:
-        flag = _flag("vram_pilot_mode")
-        if flag:
-            return parse_mode_request({"mode": flag})
-        values = {setting.key: _chosen(setting, strict=strict) for setting in REQUEST_SETTINGS}
-        if values["mode"] != "lowvram":
-            values["budget_mib"] = None
-        return parse_mode_request(values)
+        return parse_mode_request({"mode": flag}) if flag else _settings_request()
     except VramPilotError as error:
-        if strict:
-            raise
         log.warning("VRAM Pilot: %s This start is as launched.", error)
         return ModeRequest()
+
+
+def _settings_request(*, strict: bool = False) -> ModeRequest:
+    """What the settings ask for; a budget or a way to accelerate that the mode does not take is left over from another one.
+
+    Raises UsageError (only when `strict`) or RefusedError.
+    """
+    mode = _chosen(MODE, strict=strict)
+    asked = {MODE.key: mode}
+    if takes_budget(mode):
+        asked[BUDGET.key] = _chosen(BUDGET, strict=strict)
+    if takes_accelerate(mode):
+        asked[ACCELERATE.key] = _chosen(ACCELERATE, strict=strict)
+    return parse_mode_request(asked)
 
 
 def _chosen(setting: Setting, *, strict: bool = False) -> Any:

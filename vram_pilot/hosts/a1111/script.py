@@ -10,8 +10,8 @@ from modules import scripts
 from vram_pilot.errors import VramPilotError
 from vram_pilot.hosts.a1111 import entry
 from vram_pilot.panel import options, view
-from vram_pilot.panel.fields import request_from_fields
-from vram_pilot.settings import MODE, ModeRequest, parse_mode_request
+from vram_pilot.panel.fields import request_from_fields, takes_accelerate, takes_budget
+from vram_pilot.settings import ACCELERATE, BUDGET, MODE, ModeRequest, parse_mode_request
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +84,14 @@ def job_request(p: Any, args: tuple[Any, ...], standing: ModeRequest) -> ModeReq
         wanted = {**(asked.to_json() if asked is not None else {}), **axis}
     if "budget_mib" in wanted and "mode" not in wanted and standing.mode != "lowvram":
         wanted["mode"] = "lowvram"  # a budget axis alone
-    if axis and wanted.get("mode", standing.mode) != "lowvram":
-        wanted.pop("budget_mib", None)  # a cell whose mode has no budget
+    if axis:
+        _drop_what_is_not_taken(wanted, wanted.get("mode", standing.mode))
     return parse_mode_request(wanted, standing)
+
+
+def _drop_what_is_not_taken(wanted: dict[str, Any], mode: object) -> None:
+    """A cell of a plot leaves out what the other axis or the accordion chose for another mode."""
+    if not takes_budget(mode):
+        wanted.pop(BUDGET.key, None)
+    if not takes_accelerate(mode):
+        wanted.pop(ACCELERATE.key, None)
