@@ -289,10 +289,10 @@ class Controller:
     def _apply(self, request: ModeRequest, reason: str) -> None:
         """Switches from the mode in force to `request`. On failure the mode in force is entered again, then as-launched."""
         before, start = self._effective, time.monotonic()
-        if request == before and self._model_known:
-            return
         if self.host.model() is None:
             self._without_model()
+            return
+        if request == before and self._model_known:
             return
         self._check(request)
         if request.mode == "as-launched" and before.mode == "as-launched" and not self.bank.holds_anything():
@@ -312,14 +312,17 @@ class Controller:
                     found=f"{type(error).__name__}: {error}",
                     do=f"{self._effective.mode} is in force instead.",
                 ) from error
+        self._in_force(request)
         with self._lock:
-            self._effective = request
             self._refusal = None
-            self._model_known = True
-            if self._in_job and self._job_modes[-1:] != [request]:
-                self._job_modes.append(request)
         if request != before:
             self._record(before, request, reason, failed=False, start=start)
+
+    def _in_force(self, request: ModeRequest) -> None:
+        with self._lock:
+            self._effective, self._model_known = request, True
+            if self._in_job and self._job_modes[-1:] != [request]:
+                self._job_modes.append(request)
 
     def _without_model(self) -> None:
         """The host has no model. What the bank may still hold is of one that it dropped without a word."""
@@ -349,15 +352,13 @@ class Controller:
             except Exception:
                 log.exception("VRAM Pilot: going back to %s failed", fallback.mode)
                 continue
-            with self._lock:
-                self._effective, self._model_known = fallback, True
+            self._in_force(fallback)
             return
         with self._lock:
             self._effective, self._model_known = AS_LAUNCHED, False
-        self._note(
-            "No mode could be entered any more: the job is stopped so that no wrong image is made. Load the model again."
-        )
-        self.host.interrupt()
+        self._note("No mode could be entered any more, so no image is made that might be wrong. Load the model again.")
+        if self._in_job:
+            self.host.interrupt()
 
     def _record(self, before: ModeRequest, after: ModeRequest, reason: str, *, failed: bool, start: float) -> None:
         now = time.monotonic()

@@ -22,7 +22,7 @@ class Gates:
     def __init__(self, parts: Sequence[Part], alone: nn.Module | None = None) -> None:
         self._alone = alone  # while this one runs, the device belongs to it
         self._parts = list(parts)
-        self._busy: dict[str, int] = {}
+        self._busy: dict[tuple[str, int], int] = {}  # calls that are under way, by component and thread
         self._hooks: list[Any] = []
         self._open = False  # a call that was under way when the hooks were removed still reaches them: then they do nothing
         self._lock = threading.RLock()
@@ -50,9 +50,10 @@ class Gates:
             self._bring(wanted)
 
     def settle(self) -> None:
-        """Between jobs, whatever became of the last one: nobody is busy."""
+        """Between jobs, whatever became of the last one: this thread is in no component, nor is one that has ended."""
+        others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         with self._lock:
-            self._busy.clear()
+            self._busy = {key: count for key, count in self._busy.items() if key[1] in others}
 
     def _before(self, module: nn.Module, work: Callable[[], None]) -> None:
         @torch.inference_mode(False)  # what is made under it could not be changed in place later
@@ -70,12 +71,16 @@ class Gates:
 
     def _enter(self, part: Part) -> None:
         with self._lock:
-            self._busy[part.component.name] = self._busy.get(part.component.name, 0) + 1
+            key = part.component.name, threading.get_ident()
+            self._busy[key] = self._busy.get(key, 0) + 1
             self._bring(part)
 
     def _leave(self, part: Part) -> None:
         with self._lock:
-            self._busy[part.component.name] = max(self._busy.get(part.component.name, 0) - 1, 0)
+            key = part.component.name, threading.get_ident()
+            self._busy[key] = self._busy.get(key, 0) - 1
+            if self._busy[key] <= 0:
+                del self._busy[key]
 
     def _bring(self, part: Part) -> None:
         with self._lock:
@@ -87,7 +92,8 @@ class Gates:
     def _clear(self, wanted: Part | None) -> None:
         """Sends away what is on the device and idle."""
         with self._lock:
-            idle = [part for part in self._parts if part.loaded and not self._busy.get(part.component.name)]
+            busy = {name for name, _thread in self._busy}
+            idle = [part for part in self._parts if part.loaded and part.component.name not in busy]
             leaving = [part for part in idle if part is not wanted]
             for_each(leaving, Part.unload)
             if leaving:
