@@ -9,6 +9,7 @@ _TEXTS = (
     "hiperroroutofmemory",
     "cublas_status_alloc_failed",
     "cudnn_status_alloc_failed",
+    "device_allocation_failed",  # cuDNN 9
     "hipblas_status_alloc_failed",
     "miopenstatusallocfailed",
     "defaultcpuallocator: can't allocate memory",
@@ -22,7 +23,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if type(error).__name__ in _CLASSES:
+        if any(kind.__name__ in _CLASSES for kind in type(error).__mro__):
             return True
         if isinstance(error, RuntimeError) and any(text in str(error).lower() for text in _TEXTS):
             return True
