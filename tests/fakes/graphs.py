@@ -39,7 +39,7 @@ class Recording:
                     if isinstance(output, torch.Tensor):
                         output.copy_(result)
         if self._owner.spoil is not None:
-            self._owner.spoil()
+            self._owner.spoil(self._operations[-1][-1])
 
     def add(self, function: Any, args: Any, kwargs: Any, outputs: Any) -> None:
         self._operations.append((function, _memory(args), _memory(kwargs), _memory(outputs)))
@@ -48,8 +48,8 @@ class Recording:
 class RecordedGraphs:
     """A `Graphs` on the CPU. events: what it was asked for, in order.
 
-    error, replay_error: raised by the next captures and replays. spoil: called behind each replay. draws: whether the forward
-    shall seem to draw random numbers.
+    error, replay_error: raised by the next captures and replays. spoil: called behind each replay with the last result.
+    elsewhere: whether somebody else is capturing.
     """
 
     device_type = "cpu"
@@ -58,7 +58,7 @@ class RecordedGraphs:
         self.events: list[str] = []
         self.error: BaseException | None = None
         self.replay_error: Exception | None = None
-        self.spoil: Callable[[], None] | None = None
+        self.spoil: Callable[[torch.Tensor], object] | None = None
         self.pool_bytes = 100
         self.elsewhere = False
 

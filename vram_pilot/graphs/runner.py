@@ -172,7 +172,7 @@ class GraphRunner:
         kept = self._kept.get(key)
         if kept is not None and key in self._checked and self._weights is not None and self._weights.in_place():
             self._kept.move_to_end(key)
-            return self._replay(kept, call)
+            return self._replay(graphs, key, call)
         if self._changed():
             self.drop_graphs()
         if key in self._blocked:
@@ -195,12 +195,12 @@ class GraphRunner:
             raise NotCapturable(f"the host's state cannot be read ({describe(error)})") from error
         return key
 
-    def _replay(self, kept: CapturedCall, call: Call) -> Any:
+    def _replay(self, graphs: Graphs, key: Hashable, call: Call) -> Any:
         """Looks for changes while the device computes; behind one the result counts for nothing."""
-        result = kept.replay(*call)
+        result = self._kept[key].replay(*call)
         if self._changed():
             self.drop_graphs()
-            return self._eager(call)
+            return self._first_calls(graphs, key, call)
         self._reason = None
         self.replays += 1
         return result
