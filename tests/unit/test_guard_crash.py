@@ -95,7 +95,7 @@ def test_a_neighbour_that_is_entering_a_mode_is_neither_a_crash_nor_forgotten(tm
         assert neighbour.stdout is not None
         assert neighbour.stdin is not None
         assert neighbour.stdout.readline() == "inside\n"
-        _, controller, notes = started(tmp_path, ModeRequest("full"))
+        notes = started(tmp_path, ModeRequest("full"))[2]
         assert "medvram" in notes[0]
         markers = list(tmp_path.glob("entering-*.json"))
         assert [json.loads(marker.read_text())["pid"] for marker in markers] == [neighbour.pid]

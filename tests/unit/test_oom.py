@@ -60,7 +60,7 @@ def test_case_a7_classes(error: BaseException) -> None:
 
 
 def raised(work: Callable[[], None]) -> BaseException:
-    with pytest.raises(BaseException) as info:  # noqa: PT011 -- whatever it is, it is looked at
+    with pytest.raises(BaseException) as info:
         work()
     return info.value
 
