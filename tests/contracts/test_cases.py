@@ -15,7 +15,6 @@ from torch import nn
 from tests.fakes.blocks import BLOCKS
 from tests.fakes.device import FakeDevice
 from tests.fakes.host import FakeHost
-from tests.fakes.models import LDM
 from vram_pilot.app import App
 from vram_pilot.session.records import Note
 from vram_pilot.settings import ModeRequest
@@ -27,7 +26,7 @@ class Program:
     """A host with the whole extension in it; sessions: as they were stored, oldest first."""
 
     def __init__(self, folder: Path, components: Any = None) -> None:
-        self.host = FakeHost(components or LDM.make(0), LDM)
+        self.host = FakeHost(components or BLOCKS.make(0), BLOCKS)
         self.app = App(self.host, folder)
         self.app.start()
         self.controller = self.app.controller
@@ -63,7 +62,7 @@ def test_case_a2_the_hosts_own_oom_is_what_the_user_reads(
 
     assert program.app.recorder is not None
     monkeypatch.setattr(program.app.recorder, "_memory", fails)
-    handle = program.host.module("denoiser").input_blocks[3].register_forward_pre_hook(out_of_memory)
+    handle = program.host.module("denoiser").blocks[3].register_forward_pre_hook(out_of_memory)
     with caplog.at_level(logging.WARNING), pytest.raises(torch.cuda.OutOfMemoryError, match=r"Tried to allocate 20\.00 GiB"):
         program.host.generate(3)
     handle.remove()
@@ -112,7 +111,7 @@ def test_case_b12_the_first_generation_honours_its_budget(
     """The very first call, not only the ones after it; and what lies beside the budget is reported."""
     device = FakeDevice(monkeypatch)
     denoiser, used = program.host.module("denoiser"), []
-    look = denoiser.middle_block.register_forward_pre_hook(lambda _module, _args: used.append(device.bytes_of(denoiser)))
+    look = denoiser.blocks[4].register_forward_pre_hook(lambda _module, _args: used.append(device.bytes_of(denoiser)))
     program.host.generate(1, mode=ModeRequest("lowvram", budget), at_step=lambda _step: used.clear())
     look.remove()
     program.controller.request(ModeRequest("lowvram", budget))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -49,9 +49,13 @@ def walk(modes: list[ModeRequest]) -> Iterator[ModeRequest]:
     return iter(modes[number] for number in reversed(way))
 
 
-@pytest.mark.parametrize("scope", ["job", pytest.param("standing", marks=pytest.mark.slow)])
-def test_every_switch_between_two_steps_of_one_job(every_subject: Subject, scope: str, device: FakeDevice) -> None:
-    subject, modes = every_subject, modes_for(every_subject)
+@pytest.mark.parametrize(
+    ("scope", "which"), [("job", (0, 1, 2, 5)), pytest.param("standing", range(len(MODE_IDS)), marks=pytest.mark.slow)]
+)
+def test_every_switch_between_two_steps_of_one_job(
+    every_subject: Subject, scope: str, which: Sequence[int], device: FakeDevice
+) -> None:
+    subject, modes = every_subject, [modes_for(every_subject)[number] for number in which]
     way = list(walk(modes))
     assert len(way) == len(modes) * (len(modes) - 1) + 1
     in_force: list[ModeRequest] = []
@@ -119,8 +123,8 @@ def watched(subject: Subject, look: Callable[[], None]) -> Iterator[None]:
 
 
 @every_mode
-def test_the_promised_memory_is_kept_inside_the_layers(every_subject: Subject, which: int, device: FakeDevice) -> None:
-    subject, wanted = every_subject, modes_for(every_subject)[which]
+def test_the_promised_memory_is_kept_inside_the_layers(subject: Subject, which: int, device: FakeDevice) -> None:
+    wanted = modes_for(subject)[which]
     seen: list[tuple[int, set[str], int, int]] = []
 
     def look() -> None:
