@@ -32,6 +32,9 @@ from vram_pilot.streaming.split import size_of
 from vram_pilot.units import MIB
 
 
+KEPT = ("resident_bytes", "slot_bytes", "pinned_bytes", "pageable_bytes", "graph_bytes", "graph_replays", "prefetch_misses")
+
+
 class Bench:
     def __init__(self, model: str, request: ImageRequest, device: str | None) -> None:
         self.request = request
@@ -98,7 +101,13 @@ def measure(bench: Bench, repeats: int, say: Any) -> dict[str, Any]:
 
     bench.image()
     reference, _, _, _ = bench.image()
-    for mode in [ModeRequest(), *modes, *(ModeRequest("lowvram", budget) for budget in quarters)]:
+    captured = [
+        ModeRequest("full", None, "graph"),
+        ModeRequest("lowvram", 0, "graph"),
+        ModeRequest("lowvram", quarters[1], "graph"),
+    ]
+    streamed = [ModeRequest("lowvram", budget) for budget in quarters]
+    for mode in [ModeRequest(), *modes, *streamed, *(captured if bench.cuda else [])]:
         bench.enter(mode)
         bench.image()
         runs = [bench.image() for _ in range(repeats)]
@@ -111,7 +120,8 @@ def measure(bench: Bench, repeats: int, say: Any) -> dict[str, Any]:
             "streamed_bytes_per_step": sessions[-1]["steps"][-1]["streamed_bytes"],
         }
         state = bench.app.controller.state()
-        row.update({key: state[key] for key in ("resident_bytes", "slot_bytes", "pinned_bytes", "pageable_bytes")})
+        row.update({key: state[key] for key in KEPT})
+        row["notes"] = state["notes"]
         found["modes"][mode.infotext()] = row
         bench.expect(row["images_equal"], f"{mode.infotext()}: the image differs")
         say(

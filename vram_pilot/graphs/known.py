@@ -22,6 +22,8 @@ EXCEPT = (
 )
 #: Module -> the names of functions that a WebUI runs there, () for all. Next to each: the state that they read.
 FUNCTIONS: dict[str, tuple[str, ...]] = {
+    "_collections_abc": ("get", "__contains__"),  # of os.environ, which torch asks how to look for cards
+    "os": ("getenv", "__getitem__", "encode", "decode", "check_str"),  # the same
     "modules.devices": ("without_autocast", "cond_cast_unet", "cond_cast_float"),  # precision, in the host's state
     "modules.hypernetworks.hypernetwork": ("apply_hypernetworks", "attention_CrossAttention_forward"),  # with none loaded
     "modules.options": ("__getattr__",),  # options, in the host's state
