@@ -19,7 +19,7 @@ REQUIREMENTS = Path(__file__).resolve().parent / "requirements.txt"
 #: What is off without a package.
 OFF_WITHOUT = {
     "nvidia-ml-py": "the readings of the NVIDIA card (power, temperature, clocks, other programs' memory) are off",
-    "plotly": "the charts in reports are off",
+    "plotly": "the charts in reports are drawings that cannot be pointed at",
     "psutil": "the readings of CPU and RAM are off",
     "prometheus-client": "the Prometheus page is off",
 }

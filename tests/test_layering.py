@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "onnx": ("engines/",),
     "onnxruntime": ("engines/",),
     "prometheus_client": ("exporters/",),
-    "plotly": ("reports/",),
+    "plotly": ("reports/figures.py",),
     "pyarrow": ("reports/parquet.py",),
 }
 #: Standard library only, also through what they import; and so is each file whose docstring says so.
@@ -70,6 +70,7 @@ MAY_BE_HEAVY = (
     "vram_pilot.hosts.diffusers",
     "vram_pilot.panel.view",
     "vram_pilot.panel.options",
+    "vram_pilot.reports.figures",
 )
 #: Host programs: an adapter may say that its host is not here.
 HOST_PROGRAMS = ("modules", "modules_forge", "backend", "ldm_patched", "launch")

@@ -1,77 +1,42 @@
-"""The HTML report as a browser shows it from a disk: nothing is requested, nothing overflows, both colour schemes read well."""
+"""The HTML report as a browser shows it from a disk, as drawings: nothing is requested, nothing overflows, all reads well."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser
 
+from tests.browser.report import Visit, contrast
 from tests.fakes.jobs import plain_session, rich_session
+from tests.fakes.readings import with_readings
+from vram_pilot.reports import interactive
 from vram_pilot.reports.base import write_report
 
 pytestmark = pytest.mark.browser
 
-
-@pytest.fixture(scope="module")
-def browser(browser_path: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
-class Visit:
-    """The open page, with everything that it asked for and complained of."""
-
-    def __init__(self, page: Page, path: Path) -> None:
-        self.page = page
-        self.path = path
-        self.requests: list[str] = []
-        self.complaints: list[str] = []
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.on("console", lambda message: self.complaints.append(message.text))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.goto(path.as_uri())
-        page.wait_for_load_state("networkidle")
-
-    def color(self, selector: str, name: str) -> tuple[int, int, int]:
-        shown = self.page.evaluate(
-            "([selector, name]) => getComputedStyle(document.querySelector(selector))[name]", [selector, name]
-        )
-        red, green, blue = shown[shown.index("(") + 1 : shown.index(")")].split(",")[:3]
-        return int(red), int(green), int(blue)
-
-
-SESSIONS = {"plain": plain_session, "rich": rich_session}
+SESSIONS = {"plain": plain_session, "rich": rich_session, "read": lambda: with_readings(rich_session())}
 VIEWS = [(name, scheme, width) for name in SESSIONS for scheme in ("light", "dark") for width in (1280, 390)]
+STEPS = ["Duration of each step", "Memory at the end of each step"]
+READ = ["Who holds the card’s memory", "Utilisation", "Power", "Temperature", "Clocks", "PCIe traffic", "Memory of the machine"]
 
 
 @pytest.fixture(scope="module", params=VIEWS, ids=lambda view: "-".join(map(str, view)))
 def visit(request: pytest.FixtureRequest, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
+    """The page as it is written where plotly is not installed."""
     name, scheme, width = request.param
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(SESSIONS[name](), "html", path)
+    path = tmp_path_factory.mktemp("report") / f"{name}.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interactive, "is_installed", lambda: False)
+        write_report(SESSIONS[name](), "html", path)
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
     yield Visit(context.new_page(), path)
     context.close()
 
 
-def contrast(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
-    """WCAG's ratio of two colours, 1 to 21."""
-
-    def luminance(color: tuple[int, int, int]) -> float:
-        parts = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in color]
-        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
 def test_nothing_but_the_file_is_requested(visit: Visit) -> None:
-    assert visit.requests == [visit.path.as_uri()]
+    assert visit.requests == [visit.address]
     assert visit.complaints == []
 
 
@@ -92,6 +57,18 @@ def test_words_can_be_read(visit: Visit) -> None:
     assert contrast(visit.color(".figures dt", "color"), background) >= 4.5
     assert contrast(visit.color(".tick", "fill"), background) >= 4.5
     assert contrast(visit.color(".status", "color"), visit.color("body", "backgroundColor")) >= 4.5
+    assert contrast(visit.color(".note", "color"), background) >= 4.5
+
+
+def test_lines_can_be_seen(visit: Visit) -> None:
+    """WCAG asks for 3 where something is drawn."""
+    background = visit.color("section", "backgroundColor")
+    lines = (
+        ".drawing .line.latency, .drawing .line.allocated, .drawing .line.first, .drawing .line.second, .drawing .line.third"
+    )
+    for number in range(visit.page.locator(lines).count()):
+        shown = visit.page.locator(lines).nth(number).evaluate("line => getComputedStyle(line).stroke")
+        assert contrast(visit.rgb(shown), background) >= 3
 
 
 def test_one_chart_of_each_kind_is_seen_with_letters_of_a_fair_size(visit: Visit) -> None:
@@ -101,7 +78,7 @@ def test_one_chart_of_each_kind_is_seen_with_letters_of_a_fair_size(visit: Visit
             chart.getBoundingClientRect().width,
             chart.querySelector(".tick").getBoundingClientRect().height])"""
     )
-    assert [label for label, _, _ in charts] == ["Duration of each step", "Memory at the end of each step"]
+    assert [label for label, _, _ in charts] == (STEPS + READ if visit.address.endswith("read.html") else STEPS)
     for _, width, letters in charts:
         assert width > 250
         assert letters >= 10

@@ -140,7 +140,7 @@ def test_only_what_is_missing_is_installed_and_what_is_pinned_stays(site: Site) 
     site.pip("install", "pinned==1.0", "psutil==1.0")
     printed = site.run_install()
     assert site.freeze() == {"pinned==1.0", "psutil==1.0", "nvidia-ml-py==99.0", "prometheus-client==99.0"}
-    assert "plotly could not be installed, so the charts in reports are off." in printed
+    assert "plotly could not be installed, so the charts in reports are drawings that cannot be pointed at." in printed
     site.add_wheel("plotly", "99.1", "pinned<2")
     site.run_install()
     assert "plotly==99.1" in site.freeze() and "pinned==1.0" in site.freeze()

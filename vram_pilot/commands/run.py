@@ -18,7 +18,7 @@ from vram_pilot.commands.progress import ProgressLine
 from vram_pilot.commands.standalone import add_shared_arguments, build, requested_mode
 from vram_pilot.errors import RefusedError, UsageError, VramPilotError
 from vram_pilot.hosts.standalone.request import SAMPLERS, ImageRequest, parse_sampler, parse_size
-from vram_pilot.reports.base import REPORTERS, write_report
+from vram_pilot.reports.base import format_of, write_report
 from vram_pilot.reports.files import write_whole
 from vram_pilot.session.records import JobFinished
 from vram_pilot.settings import ModeRequest
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, metavar="N", help="of the first image; 0 unless given")
     add("--out", required=True, type=Path, metavar="DIR", help="the folder for the images; it is made")
     add("--json", metavar="F", help="write the session as JSON; - for standard output")
-    add("--report", type=Path, metavar="F", help="write a report; HTML unless the name ends in .json or .csv")
+    add("--report", type=Path, metavar="F", help="write a report; HTML unless the name ends in .json, .csv or .trace.json")
     add_shared_arguments(parser)
 
 
@@ -170,9 +170,7 @@ def _write_session(args: argparse.Namespace, session: dict[str, Any]) -> None:
     elif args.json is not None:
         write_report(session, "json", Path(args.json))
     if args.report is not None:
-        suffix = args.report.suffix.lower().lstrip(".")
-        known = {reporter.format for reporter in REPORTERS}
-        write_report(session, suffix if suffix in known else "html", args.report)
+        write_report(session, format_of(args.report), args.report)
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""`python -m vram_pilot sessions`: list, show, export, compare and delete what was recorded. Standard library only."""
+"""`python -m vram_pilot sessions`: list, show, export, compare and delete what was recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from vram_pilot.errors import StoreError, UsageError
 from vram_pilot.paths import default_state_dir
 from vram_pilot.reports import words
-from vram_pilot.reports.base import REPORTERS, write_report
+from vram_pilot.reports.base import FORMATS, file_name, write_report
 from vram_pilot.reports.compare import compare
 from vram_pilot.reports.files import write_whole
 from vram_pilot.session.store import Retention, SessionStore
@@ -43,8 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     export = what.add_parser("export", parents=[shared], help="write a report of one session")
     export.add_argument("id")
-    export.add_argument("--format", choices=[reporter.format for reporter in REPORTERS], default="html")
-    export.add_argument("--out", required=True, metavar="P", help="the file to write; - for standard output")
+    export.add_argument("--format", default="html", metavar="F", help=f"one of {', '.join(FORMATS)}; html unless given")
+    export.add_argument(
+        "--out", metavar="P", help="the file to write, or a folder for it; - for standard output; by default a file here"
+    )
     export.set_defaults(run=_export)
 
     comparing = what.add_parser("compare", parents=[shared], help="two sessions side by side")
@@ -103,17 +105,22 @@ def _show(store: SessionStore, args: argparse.Namespace) -> None:
 
 def _export(store: SessionStore, args: argparse.Namespace) -> None:
     session = store.get(args.id)
-    if args.out != "-":
-        write_report(session, args.format, Path(args.out))
-        done = {"id": session["id"], "format": args.format, "out": args.out}
-        if not _json(args, done):
-            print(f"Wrote {args.out}")
+    if args.out == "-":
+        _export_to_standard_output(store, session, args)
         return
+    path = Path(args.out or ".")
+    path = path / file_name(session["id"], args.format) if path.is_dir() else path
+    write_report(session, args.format, path, store.snapshots)
+    if not _json(args, {"id": session["id"], "format": args.format, "out": str(path)}):
+        print(f"Wrote {path}")
+
+
+def _export_to_standard_output(store: SessionStore, session: dict[str, Any], args: argparse.Namespace) -> None:
     if args.json == "-":
         raise UsageError("--out - and --json - both write to standard output", do="Leave one of them out.")
     with tempfile.TemporaryDirectory(prefix="vram-pilot-") as folder:
         path = Path(folder, "report")
-        write_report(session, args.format, path)
+        write_report(session, args.format, path, store.snapshots)
         sys.stdout.buffer.write(path.read_bytes())
         sys.stdout.flush()
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
-Point = tuple[float, float]
+from vram_pilot.reports.thinning import extremes
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line. points: (x, y), x rising; None as y breaks the line. css: the class that colours it."""
+    """One line. points: (x, y), x rising; None as y breaks the line. css: the classes that colour it. filled: the area below
+    it, too; dots: its points tell their values."""
 
     label: str
     css: str
@@ -23,7 +24,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment: a vertical line with a text at its top."""
+    """A moment: a vertical line with a text at its top, or without one."""
 
     x: float
     text: str
@@ -47,7 +48,7 @@ class Frame:
     x_range: tuple[float, float]
     y_top: float
     top: float
-    left: float = 62.0
+    left: float
     right: float = 14.0
     bottom: float = 44.0
 
@@ -73,25 +74,28 @@ def line_chart(
     marks: Sequence[Mark] = (),
     bands: Sequence[Band] = (),
     css: str = "",
+    x_range: tuple[float, float] | None = None,
 ) -> str:
-    """Lines over whole numbers from 1 up. y_format: a tick's text; y_step: the distance of ticks for a given top; y_top: what
-    lies above is drawn at the top with its value. Reads well at `width` CSS pixels."""
+    """Lines over whole numbers, or over `x_range` when that is given. y_format: a tick's text; y_step: the distance of ticks
+    for a given top; y_top: what lies above is drawn at the top with its value. Reads well at `width` CSS pixels."""
     points = [point for line in series for point in line.points]
     highest = y_top or max((y for _, y in points if y is not None), default=1.0) or 1.0
-    step = y_step(highest)
-    x_range = min((x for x, _ in points), default=0.0), max((x for x, _ in points), default=1.0)
-    frame = Frame(width, height, x_range, math.ceil(highest / step - 1e-9) * step, top=16.0)
+    step, whole = y_step(highest), x_range is None
+    x_range = x_range or (min((x for x, _ in points), default=0.0), max((x for x, _ in points), default=1.0))
+    y_top = math.ceil(highest / step - 1e-9) * step
+    left = max(62.0, 7.0 * len(y_format(y_top)) + 10.0)
+    frame = Frame(width, height, x_range, y_top, top=16.0, left=left)
     rows = _rows(frame, marks)
     frame = replace(frame, top=16.0 + 18.0 * (max(rows, default=-1) + 1))
     body = [
         _bands(frame, bands),
         _y_axis(frame, step, y_format),
-        _x_axis(frame, x_label, crowded=bool(bands)),
+        _x_axis(frame, x_label, crowded=bool(bands), whole=whole),
         *(_series(frame, line, y_format) for line in series),
         *(_mark(frame, mark, row) for mark, row in zip(marks, rows)),
     ]
     return (
-        f'<svg class="chart {css}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" '
+        f'<svg class="drawing chart {css}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" '
         f'aria-label="{escape(title)}">{"".join(body)}</svg>'
     )
 
@@ -108,29 +112,19 @@ def shares_bar(parts: Sequence[tuple[str, str, float]], *, title: str, width: fl
         )
         x += size
     return (
-        f'<svg class="bar" viewBox="0 0 {width:g} {height:g}" preserveAspectRatio="none" role="img" '
+        f'<svg class="drawing bar" viewBox="0 0 {width:g} {height:g}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(title)}">{"".join(drawn)}</svg>'
     )
 
 
 def decimate(points: Sequence[tuple[float, float | None]], buckets: int) -> list[tuple[float, float | None]]:
     """At most 2 × `buckets` points: of each stretch its lowest and its highest, so that no spike is lost."""
-    if len(points) <= 2 * buckets:
-        return list(points)
-    kept: list[tuple[float, float | None]] = []
-    for number in range(buckets):
-        part = points[len(points) * number // buckets : len(points) * (number + 1) // buckets]
-        known = [(y, x) for x, y in part if y is not None]
-        if known:
-            kept += sorted({(x, y) for y, x in (min(known), max(known))})
-        else:
-            kept.append((part[0][0], None))
-    return kept
+    return [points[place] for place in extremes([y for _, y in points], buckets)]
 
 
 def nice_step(top: float, ticks: int = 4) -> float:
     """1, 2 or 5 times a power of ten, so that about `ticks` of them reach `top`."""
-    raw = top / ticks
+    raw = max(top, 1e-300) / ticks
     power = 10.0 ** math.floor(math.log10(raw))
     return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if raw <= factor * power * (1 + 1e-9))
 
@@ -147,21 +141,30 @@ def clip_top(values: Sequence[float], p95: float | None) -> float | None:
 
 def _series(frame: Frame, line: Series, y_format: Callable[[float], str]) -> str:
     points = decimate(line.points, max(int(frame.width / 2), 1))
-    path, pen = [], "M"
-    for x, y in points:
-        if y is None:
-            pen = "M"
-            continue
-        path.append(f"{pen}{frame.x(x):.1f} {frame.y(y):.1f}")
-        pen = "L"
-    drawn = [f'<path class="line {line.css}" d="{"".join(path)}"/>'] if path else []
-    if line.filled and path and all(y is not None for _, y in points):
+    runs = _runs(points)
+    traces = ["M" + "L".join(f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in run) for run in runs]
+    drawn = [f'<path class="line {line.css}" d="{"".join(traces)}"/>'] if traces else []
+    if line.filled and traces:
         floor = frame.y(0.0)
-        area = f"{''.join(path)}L{frame.x(points[-1][0]):.1f} {floor:.1f}L{frame.x(points[0][0]):.1f} {floor:.1f}Z"
-        drawn.insert(0, f'<path class="area {line.css}" d="{area}"/>')
+        areas = [
+            f"{trace}L{frame.x(run[-1][0]):.1f} {floor:.1f}L{frame.x(run[0][0]):.1f} {floor:.1f}Z"
+            for trace, run in zip(traces, runs)
+        ]
+        drawn.insert(0, f'<path class="area {line.css}" d="{"".join(areas)}"/>')
     if not line.dots:
         return "".join(drawn)
     return "".join(drawn + [_dot(frame, line, x, y, y_format, len(points)) for x, y in points if y is not None])
+
+
+def _runs(points: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
+    """What is known, cut where it is not."""
+    runs: list[list[tuple[float, float]]] = [[]]
+    for x, y in points:
+        if y is not None:
+            runs[-1].append((x, y))
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]
 
 
 def _dot(frame: Frame, line: Series, x: float, y: float, y_format: Callable[[float], str], count: int) -> str:
@@ -191,9 +194,10 @@ def _y_axis(frame: Frame, step: float, y_format: Callable[[float], str]) -> str:
     return "".join(drawn)
 
 
-def _x_axis(frame: Frame, label: str, crowded: bool) -> str:
+def _x_axis(frame: Frame, label: str, crowded: bool, whole: bool) -> str:
     low, high = frame.x_range
-    step = max(1.0, nice_step(max(high - low, 1.0), max(int(frame.width / 90), 2)))
+    step = nice_step(max(high - low, 1.0 if whole else 0.0), max(int(frame.width / 90), 2))
+    step = max(1.0, step) if whole else step
     floor = frame.height - frame.bottom
     ticks = [low] + [tick * step for tick in range(math.ceil((low + 0.6 * step) / step), math.floor(high / step) + 1)]
     drawn = [
@@ -225,10 +229,13 @@ def _bands(frame: Frame, bands: Sequence[Band]) -> str:
 
 def _mark(frame: Frame, mark: Mark, row: int) -> str:
     x, y = frame.x(mark.x), 12.0 + 18.0 * row
+    top = y - 10 if mark.text else frame.top
+    drawn = f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{frame.height - frame.bottom:.1f}"/>'
+    if not mark.text:
+        return drawn
     left, right = _tag(frame.width - frame.right, x, mark.text)
     return (
-        f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 10:.1f}" y2="{frame.height - frame.bottom:.1f}"/>'
-        f'<rect class="tag" x="{left:.1f}" y="{y - 10:.1f}" width="{right - left:.1f}" height="16" rx="3"/>'
+        f'{drawn}<rect class="tag" x="{left:.1f}" y="{y - 10:.1f}" width="{right - left:.1f}" height="16" rx="3"/>'
         f'<text class="tagtext" x="{(left + right) / 2:.1f}" y="{y + 2:.1f}" text-anchor="middle">{escape(mark.text)}</text>'
     )
 
@@ -240,10 +247,14 @@ def _tag(edge: float, x: float, text: str) -> tuple[float, float]:
 
 
 def _rows(frame: Frame, marks: Sequence[Mark]) -> list[int]:
-    """A row for each mark's text so that none covers another; past four rows they do. Only the x axis of `frame` is used."""
+    """A row for each mark's text so that none covers another; past four rows they do. A mark without a text needs none: -1.
+    Only the x axis of `frame` is used."""
     ends: list[float] = []
     rows = []
     for mark in marks:
+        if not mark.text:
+            rows.append(-1)
+            continue
         left, right = _tag(frame.width - frame.right, frame.x(mark.x), mark.text)
         row = min(next((number for number, end in enumerate(ends) if end < left), len(ends)), 3)
         if row == len(ends):

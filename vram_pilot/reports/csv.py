@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from vram_pilot.session.metrics import STEP_METRICS, unit_of
 
 COLUMNS = ("t_s", "metric", "value", "unit", "gpu_uuid", "step", "phase", "pass", "image")
 _FACTS = ("id", "status", "started_at")
+#: What the names of metrics begin with that are of the process or the machine.
+_NOT_THE_CARDS = ("process_", "host_", "pinned_")
 #: A spreadsheet takes a cell that begins with one of these for a formula; the last four are the full-width forms.
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 
@@ -63,13 +66,23 @@ def _steps(session: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _samples(session: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Readings with the phase that they fall into; what belongs to the process or the machine has no card."""
     samples = session.get("samples") or {"t_s": []}
     gpus = list(session.get("gpus") or [])
     uuid = gpus[0].get("uuid") if len(gpus) == 1 else None
+    phases = _phases_at(session.get("phases") or [], samples["t_s"])
     for name, column in samples.items():
         if name != "t_s":
-            for t_s, value in zip(samples["t_s"], column):
-                yield {**_figure(name, value, t_s), "gpu_uuid": uuid}
+            card = None if name.startswith(_NOT_THE_CARDS) else uuid
+            for t_s, value, phase in zip(samples["t_s"], column, phases):
+                if value is not None:
+                    yield {**_figure(name, value, t_s), "gpu_uuid": card, "phase": phase}
+
+
+def _phases_at(phases: Sequence[Mapping[str, Any]], times_s: Sequence[float]) -> list[str | None]:
+    starts = [phase["start_s"] for phase in phases]
+    places = [bisect_right(starts, t_s) - 1 for t_s in times_s]
+    return [phases[place]["name"] if place >= 0 else None for place in places]
 
 
 def _figure(name: str, value: Any, t_s: float) -> dict[str, Any]:

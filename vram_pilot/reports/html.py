@@ -1,16 +1,18 @@
-"""A session as one page that needs nothing else: no script, no font, no request. Standard library only."""
+"""A session as one page that needs nothing else and asks nobody for anything.
+
+With plotly its charts are interactive; without it, without scripts and on paper they are drawings.
+"""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from vram_pilot.reports import figures, words
+from vram_pilot.reports import interactive, moments, readings, sections, words
 from vram_pilot.reports.files import write_whole
+from vram_pilot.reports.interactive import Interactive
 from vram_pilot.reports.style import CSS
 from vram_pilot.session.rows import mode_text
 from vram_pilot.units import format_bytes, format_seconds
@@ -26,8 +28,7 @@ _PROGRAMS = {
     "driver": "Driver",
     "system": "System",
 }
-_HASH = base64.b64encode(hashlib.sha256(CSS.encode()).digest()).decode()
-_POLICY = f"default-src 'none'; img-src data:; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
+_WITHOUT = "These charts are drawings. With the package plotly installed, a report lets you point at them and zoom."
 
 
 class HtmlReporter:
@@ -41,24 +42,36 @@ class HtmlReporter:
 def render(session: Mapping[str, Any]) -> str:
     """The page. Every text of the session is escaped; the policy forbids whatever could still be loaded."""
     heading = words.title(session)
+    live = interactive.build(session)
+    without = "" if interactive.is_installed() else f'<p class="note">{_WITHOUT}</p>'
     parts = [
         _header(session, heading),
         _words(session),
         _figures(session.get("summary") or {}),
-        _section("Step by step", figures.steps(session)),
-        _section("Memory at the end of each step", figures.memory(session)),
-        _section("Where the time went", figures.phases(session)),
+        _section("Step by step", sections.steps(session) + without),
+        _section("Memory at the end of each step", sections.memory(session)),
+        *_readings(session),
+        _section("Where the time went", sections.phases(session)),
         _section("Modes", _modes(session)),
         _notes(session),
         _section("Setup", _setup(session)),
     ]
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(live)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">'
         f'<link rel="icon" href="data:,"><title>{escape(heading)} – VRAM Pilot</title><style>{CSS}</style></head>\n'
-        f"<body><main>{''.join(parts)}{_footer(session)}</main></body></html>\n"
+        f"<body><main>{''.join(parts)}{_footer(session)}</main>{'' if live is None else live.body}</body></html>\n"
     )
+
+
+def _policy(live: Interactive | None) -> str:
+    """Nothing may be loaded from anywhere. plotly styles what it draws, and saves a chart by way of a blob of the page."""
+    if live is None:
+        allowed = f"img-src data:; style-src {interactive.digest(CSS)}"
+    else:
+        allowed = f"img-src data: blob:; style-src 'unsafe-inline'; script-src {' '.join(live.scripts)}"
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
 
 def _header(session: Mapping[str, Any], heading: str) -> str:
@@ -100,6 +113,13 @@ def _section(title: str, body: str) -> str:
     return f"<section><h2>{title}</h2>{body}</section>" if body else ""
 
 
+def _readings(session: Mapping[str, Any]) -> list[str]:
+    """Who holds the memory at full width, the others two in a row."""
+    drawn = {chart.name: _section(chart.title, sections.reading(session, chart)) for chart in readings.charts(session)}
+    wide = drawn.pop("vram", "")
+    return [wide, f'<div class="pair">{"".join(drawn.values())}</div>' if drawn else ""]
+
+
 def _modes(session: Mapping[str, Any]) -> str:
     mode = session.get("mode") or {}
     head = _pairs(
@@ -111,7 +131,7 @@ def _modes(session: Mapping[str, Any]) -> str:
     rows = [
         (
             format_seconds(change["t_s"]),
-            figures.place(session, change),
+            moments.place(session, change),
             change["from"],
             change["to"] + (" (failed, undone)" if change["failed"] else ""),
             format_seconds(change.get("duration_s")),
@@ -120,7 +140,7 @@ def _modes(session: Mapping[str, Any]) -> str:
         for change in changes
     ]
     return (
-        head + "<h3>Changes</h3>" + figures.table(("At", "Place", "From", "To", "Took", "Why"), rows, numbers=(4,), long=(5,))
+        head + "<h3>Changes</h3>" + sections.table(("At", "Place", "From", "To", "Took", "Why"), rows, numbers=(4,), long=(5,))
     )
 
 

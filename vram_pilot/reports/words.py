@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
+from vram_pilot.reports.readings import statistics
 from vram_pilot.session.rows import mode_text
 from vram_pilot.units import format_bytes, format_seconds
 
@@ -41,7 +43,9 @@ def sentences(session: Mapping[str, Any]) -> list[str]:
         _ending(session),
         _speed(summary),
         _memory(summary),
+        _card_memory(session),
         _streamed(summary),
+        _card(session),
         _switches(session),
     ]
     if session.get("truncated"):
@@ -90,6 +94,29 @@ def _memory(summary: Mapping[str, Any]) -> str | None:
         return None
     held = "" if reserved is None else f", for which the allocator held {format_bytes(reserved)}"
     return f"At most {format_bytes(allocated)} of device memory were in use at once{held}."
+
+
+def _card_memory(session: Mapping[str, Any]) -> str | None:
+    """All programs together, as the driver counts."""
+    used, total = (statistics(session, f"gpu_{name}_bytes", max) for name in ("used", "total"))
+    if used is None:
+        return None
+    others = statistics(session, "gpu_other_processes_bytes", max)
+    whole = "" if total is None else f" of the card’s {format_bytes(total)}"
+    theirs = f", up to {format_bytes(others)} by other programs" if others else ""
+    return f"All programs together used at most {format_bytes(used)}{whole}{theirs}."
+
+
+def _card(session: Mapping[str, Any]) -> str | None:
+    busy = statistics(session, "gpu_utilization_ratio", fmean)
+    power, warmth = (statistics(session, name, max) for name in ("gpu_power_w", "gpu_temperature_c"))
+    parts = [
+        "" if busy is None else f"was busy {100 * busy:.0f} % of the time",
+        "" if power is None else f"drew up to {power:.0f} W",
+        "" if warmth is None else f"reached {warmth:.0f} °C",
+    ]
+    known = [part for part in parts if part]
+    return f"The card {', '.join(known[:-1]) + ' and ' * (len(known) > 1)}{known[-1]}." if known else None
 
 
 def _streamed(summary: Mapping[str, Any]) -> str | None:

@@ -16,6 +16,7 @@ from tests.fakes.jobs import rich_session
 from tests.unit.session.test_store import header, session
 from vram_pilot.cli import main
 from vram_pilot.session import database
+from vram_pilot.session.snapshots import Snapshots
 from vram_pilot.session.store import SessionStore
 
 
@@ -73,11 +74,58 @@ def test_json_into_a_file(kept: list[dict[str, Any]], tmp_path: Path, capsys: py
 
 
 def test_export(kept: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, begins in (("html", "<!DOCTYPE html>"), ("json", "{"), ("csv", "t_s,metric,value")):
+    starts = {"html": "<!DOCTYPE html>", "json": "{", "csv": "t_s,metric,value", "trace": '{"displayTimeUnit"'}
+    for name, begins in starts.items():
         path = tmp_path / f"report.{name}"
         assert run("export", kept[2]["id"], "--format", name, "--out", path) == 0
         assert path.read_text(encoding="utf-8").startswith(begins)
         assert str(path) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "ending"), [("html", "html"), ("json", "json"), ("csv", "csv"), ("trace", "trace.json")])
+def test_export_without_a_name_for_the_file(
+    name: str, ending: str, kept: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert run("export", kept[2]["id"], "--format", name) == 0
+    assert run("export", kept[2]["id"], "--format", name, "--out", tmp_path / "there") == 0
+    for folder in ("here", "there"):
+        assert [path.name for path in (tmp_path / folder).iterdir()] == [f"vram-pilot-{kept[2]['id']}.{ending}"]
+
+
+def test_export_of_a_snapshot(
+    kept: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    identity = kept[2]["id"]
+    assert run("export", identity, "--format", "memory_viz") == 2
+    assert "keep_snapshots" in capsys.readouterr().err
+    Snapshots(tmp_path / "state").keep(identity, b"pickled")
+    assert run("export", identity, "--format", "memory_viz", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "id": identity,
+        "format": "memory_viz",
+        "out": f"vram-pilot-{identity}.pickle",
+    }
+    assert (tmp_path / f"vram-pilot-{identity}.pickle").read_bytes() == b"pickled"
+
+
+@pytest.mark.parametrize("name", ["parquet", "markdown"])
+def test_a_format_to_come_is_refused_by_name(
+    name: str, kept: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("export", kept[0]["id"], "--format", name, "--out", tmp_path / "x") == 2
+    said = capsys.readouterr().err
+    assert f"This report format is not in this version (found '{name}')" in said
+    assert "Use one of: html, json, csv, trace, memory_viz." in said
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_format_that_nobody_knows(kept: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("export", kept[0]["id"], "--format", "docx", "--out", "x") == 2
+    assert "There is no such report format" in capsys.readouterr().err
 
 
 def test_export_to_standard_output(kept: list[dict[str, Any]], capfdbinary: pytest.CaptureFixture[bytes]) -> None:

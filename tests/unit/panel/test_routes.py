@@ -342,40 +342,6 @@ def test_a_fault_of_ours_is_an_answer_and_in_the_log(
     assert "ZeroDivisionError" in caplog.text
 
 
-# -------------------------------------------------------------------------------------------------------------- reports
-
-
-def test_every_offered_format_is_written(asked: Asked) -> None:
-    asked.app.keep(session(FIRST))
-    for name in asked.get("state").json()["offers"]["reports"]:
-        answer = asked.get(f"sessions/{FIRST}/report?format={name}")
-        assert answer.status_code == 200 and answer.content
-        assert answer.headers["X-Content-Type-Options"] == "nosniff"
-        assert ("attachment" in answer.headers.get("Content-Disposition", "")) is (name != "html")
-    assert json.loads(asked.get(f"sessions/{FIRST}/report?format=json").content)["id"] == FIRST
-
-
-def test_the_report_is_shown_or_saved_and_reaches_nothing(asked: Asked) -> None:
-    asked.app.keep(session(FIRST))
-    shown = asked.get(f"sessions/{FIRST}/report")
-    assert shown.headers["Content-Type"].startswith("text/html") and "Content-Disposition" not in shown.headers
-    policy = shown.headers["Content-Security-Policy"]
-    assert "default-src 'none'" in policy and "sandbox" in policy and "allow-same-origin" not in policy
-    saved = asked.get(f"sessions/{FIRST}/report?format=html&download=1")
-    assert saved.headers["Content-Disposition"] == f'attachment; filename="vram-pilot-{FIRST}.html"'
-
-
-@pytest.mark.parametrize("name", ["parquet", "trace", "memory_viz", "markdown"])
-def test_a_format_to_come_is_refused_by_name(asked: Asked, name: str) -> None:
-    asked.app.keep(session(FIRST))
-    answer = asked.get(f"sessions/{FIRST}/report?format={name}")
-    assert is_clear(answer, 409, "RefusedError") and name in answer.json()["message"]
-
-
-def test_a_format_that_nobody_knows_is_bad_input(asked: Asked) -> None:
-    assert is_clear(asked.get(f"sessions/{FIRST}/report?format=../etc"), 400, "UsageError")
-
-
 # --------------------------------------------------------------------------------------------------------------- events
 
 

@@ -36,22 +36,34 @@ def test_any_data_is_drawn_inside_the_frame(points: list[tuple[float, float | No
                 assert 0 <= y <= 260 - 44 + 0.1
 
 
-@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=3000), st.integers(1, 300))
-def test_thinning_keeps_every_extreme(values: list[float], buckets: int) -> None:
-    points: list[tuple[float, float | None]] = [(float(number), value) for number, value in enumerate(values)]
-    kept = charts.decimate(points, buckets)
-    assert len(kept) <= max(2 * buckets, 1)
-    assert set(kept) <= set(points)
-    assert kept == sorted(kept, key=lambda point: point[0])
-    assert max(y for _, y in kept if y is not None) == max(values)
-    assert min(y for _, y in kept if y is not None) == min(values)
+def test_an_axis_of_time_has_fractions_and_its_own_range() -> None:
+    root = draw([(0.1, 1.0), (0.4, 2.0)], x_range=(0.0, 0.5))
+    ticks = [text.text for text in root.iter("text") if text.attrib["text-anchor"] == "middle"]
+    assert ticks[:3] == ["0", "0.2", "0.4"]
+    (line,) = [path for path in root.iter("path") if "line" in path.attrib["class"]]
+    (first, _), (last, _) = numbers(line.attrib["d"])
+    assert first == pytest.approx(62 + 0.2 * (400 - 62 - 14), abs=0.1)
+    assert last == pytest.approx(62 + 0.8 * (400 - 62 - 14), abs=0.1)
+
+
+def test_long_ticks_have_room() -> None:
+    root = draw([(1.0, 8000.0), (2.0, 7000.0)], y_format=lambda y: f"{y:,g} MHz and more")
+    texts = [text for text in root.iter("text") if text.attrib["text-anchor"] == "end"]
+    assert all(float(text.attrib["x"]) >= 6.5 * len(text.text or "") for text in texts)
+
+
+def test_a_mark_without_a_text_is_a_line_alone() -> None:
+    root = draw([(1.0, 1.0), (2.0, 1.0)], marks=[Mark(1.5, ""), Mark(1.7, "→ full")])
+    assert len([line for line in root.iter("line") if line.attrib["class"] == "mark"]) == 2
+    assert len([rect for rect in root.iter("rect") if rect.attrib["class"] == "tag"]) == 1
 
 
 def test_a_gap_breaks_the_line() -> None:
     root = draw([(1.0, 1.0), (2.0, None), (3.0, 2.0), (4.0, 2.0)])
     (line,) = [path for path in root.iter("path") if "line" in path.attrib["class"]]
     assert line.attrib["d"].count("M") == 2
-    assert not [path for path in root.iter("path") if "area" in path.attrib["class"]]
+    (area,) = [path for path in root.iter("path") if "area" in path.attrib["class"]]
+    assert area.attrib["d"].count("Z") == 2  # each part is closed for itself
 
 
 def test_heights_are_in_proportion() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.jobs import plain_session, rich_session
+from tests.fakes.readings import with_readings
 from vram_pilot.reports.csv import COLUMNS, render
 
 PLAIN = plain_session()
@@ -59,10 +60,25 @@ def test_phases_modes_and_summary_come_back() -> None:
 
 def test_samples_carry_their_card() -> None:
     session = copy.deepcopy(PLAIN)
-    session["samples"] = {"t_s": [0.0, 0.25], "power_w": [120.5, None]}
-    (sample,) = values(session, "power_w")
+    session["samples"] = {"t_s": [0.0, 0.25], "gpu_power_w": [120.5, None], "process_rss_bytes": [None, 5]}
+    (sample,) = values(session, "gpu_power_w")
     assert (sample["t_s"], sample["value"], sample["unit"]) == ("0.0", "120.5", "W")
     assert sample["gpu_uuid"] == session["gpus"][0]["uuid"]
+    (own,) = values(session, "process_rss_bytes")
+    assert (own["t_s"], own["value"], own["unit"], own["gpu_uuid"]) == ("0.25", "5", "B", "")
+
+
+def test_every_reading_comes_back_with_its_phase() -> None:
+    session = with_readings(rich_session())
+    samples = session["samples"]
+    for metric in set(samples) - {"t_s"}:
+        expected = [(t_s, value) for t_s, value in zip(samples["t_s"], samples[metric]) if value is not None]
+        assert [(float(row["t_s"]), float(row["value"])) for row in values(session, metric)] == expected
+    phases = [row["phase"] for row in values(session, "gpu_power_w")]
+    assert list(dict.fromkeys(phases)) == ["encode", "denoise", "other", "decode"]
+    (middle,) = [row for row in values(session, "gpu_power_w") if float(row["t_s"]) == samples["t_s"][40]]
+    (around,) = [p for p in session["phases"] if p["start_s"] <= samples["t_s"][40] < p["start_s"] + p["duration_s"]]
+    assert middle["phase"] == around["name"]
 
 
 def test_what_was_not_measured_has_no_line() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.jobs import plain_session
-from vram_pilot.errors import UsageError
-from vram_pilot.reports.base import REPORTERS, reporter, write_report
+from vram_pilot.errors import RefusedError, UsageError
+from vram_pilot.reports.base import ENDINGS, FORMATS, REPORTERS, TO_COME, file_name, format_of, reporter, write_report
 from vram_pilot.reports.files import write_whole
 
 
@@ -20,7 +20,7 @@ def test_every_format_writes_a_file(tmp_path: Path) -> None:
         write_report(session, made.format, path)
         assert session["id"] in path.read_text(encoding="utf-8")
         assert "/" in made.media_type
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.csv", "report.html", "report.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.csv", "report.html", "report.json", "report.trace"]
 
 
 def test_formats_are_each_their_own() -> None:
@@ -29,11 +29,43 @@ def test_formats_are_each_their_own() -> None:
     assert reporter("html") is REPORTERS[names.index("html")]
 
 
-@pytest.mark.parametrize("name", ["parquet", "", "HTML", "../html"])
+@pytest.mark.parametrize("name", ["", "HTML", "../html", "pickle"])
 def test_an_unknown_format_names_those_that_there_are(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="html, json, csv"):
+    with pytest.raises(UsageError, match="html, json, csv, trace, memory_viz"):
         write_report(plain_session(), name, tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", TO_COME)
+def test_a_format_to_come_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=f"not in this version .found '{name}'"):
+        write_report(plain_session(), name, tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_files() -> None:
+    identity = "20260131-120000-ab12cd34"
+    assert file_name(identity, "trace") == f"vram-pilot-{identity}.trace.json"
+    assert file_name(identity, "memory_viz") == f"vram-pilot-{identity}.pickle"
+    assert file_name("../x y", "html") == "vram-pilot-___x_y.html"
+    assert len({file_name(identity, name) for name in FORMATS}) == len(FORMATS)
+    assert set(ENDINGS) <= set(FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("a.html", "html"),
+        ("a.JSON", "json"),
+        ("a.trace.json", "trace"),
+        ("trace.json", "json"),
+        ("a.csv", "csv"),
+        ("a", "html"),
+        ("a.pickle", "html"),
+    ],
+)
+def test_a_files_name_asks_for_a_format(name: str, format: str) -> None:
+    assert format_of(Path(name)) == format
 
 
 def test_an_older_file_is_replaced(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.jobs import Bench, plain_session, rich_session
+from tests.fakes.readings import with_readings
 from vram_pilot.hosts.base import StepInfo
-from vram_pilot.reports import words
+from vram_pilot.reports import interactive, words
 from vram_pilot.reports.html import render
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -57,7 +58,15 @@ def page(session: dict[str, Any]) -> Page:
     return made
 
 
-@pytest.mark.parametrize("session", [plain_session(), rich_session()], ids=["plain", "rich"])
+@pytest.fixture(autouse=True)
+def as_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page as it is without plotly; what plotly adds to it is tested by itself."""
+    monkeypatch.setattr(interactive, "is_installed", lambda: False)
+
+
+@pytest.mark.parametrize(
+    "session", [plain_session(), rich_session(), with_readings(rich_session())], ids=["plain", "rich", "with readings"]
+)
 def test_nothing_is_loaded(session: dict[str, Any]) -> None:
     text = render(session)
     for tag, attributes in page(session).tags:
@@ -132,11 +141,22 @@ def test_a_mode_that_did_not_change_and_one_that_failed() -> None:
     assert "The mode changed 2 times." in text
 
 
-def test_a_long_job_stays_a_small_page() -> None:
+def long_session(readings: int) -> dict[str, Any]:
     bench = Bench()
     bench.start(steps=10_000)
     bench.steps([0.01 + 0.001 * (index % 7) for index in range(10_000)])
-    assert len(render(bench.finish())) < 400_000
+    return with_readings(bench.finish(), readings)
+
+
+def test_a_long_job_stays_a_small_page() -> None:
+    assert len(render(long_session(4000))) < 400_000
+
+
+def test_the_words_tell_of_the_card() -> None:
+    text = page(with_readings(rich_session())).text
+    assert "All programs together used at most 5.39 GiB of the card’s 12.0 GiB, up to 1.37 GiB by other programs." in text
+    assert "The card was busy 91 % of the time, drew up to 165 W and reached 72 °C." in text
+    assert "The card" not in page(rich_session()).text
 
 
 @settings(max_examples=60, deadline=None)

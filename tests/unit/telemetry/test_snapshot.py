@@ -17,10 +17,11 @@ from vram_pilot.telemetry.snapshot import MAX_EVENTS, SnapshotTaker, packed
 
 ID = "20260131-120000-ab12cd34"
 #: What the viewer's own reader of pickles knows.
-KNOWN = set(
-    "APPEND APPENDS BINFLOAT BINGET BININT BININT1 BININT2 BINPUT BINUNICODE EMPTY_DICT EMPTY_LIST EMPTY_TUPLE FRAME LONG1 "
-    "LONG_BINGET MARK MEMOIZE NEWFALSE NEWTRUE NONE PROTO SETITEM SETITEMS SHORT_BINUNICODE STOP TUPLE TUPLE1 TUPLE2 TUPLE3".split()
-)
+KNOWN = {
+    *("APPEND", "APPENDS", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPUT", "BINUNICODE", "EMPTY_DICT"),
+    *("EMPTY_LIST", "EMPTY_TUPLE", "FRAME", "LONG1", "LONG_BINGET", "MARK", "MEMOIZE", "NEWFALSE", "NEWTRUE", "NONE", "PROTO"),
+    *("SETITEM", "SETITEMS", "SHORT_BINUNICODE", "STOP", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
+}
 
 
 class Memory:
@@ -123,7 +124,10 @@ def test_a_job_that_is_not_kept_leaves_no_snapshot() -> None:
     assert (bench.memory.calls, bench.kept) == (["start", "stop"], {})
 
 
-@pytest.mark.parametrize(("fails", "calls"), [("start", ["start", "snapshot"]), ("snapshot", ["start", "snapshot", "stop"]), ("stop", ["start", "snapshot", "stop"])])
+@pytest.mark.parametrize(
+    ("fails", "calls"),
+    [("start", ["start", "snapshot"]), ("snapshot", ["start", "snapshot", "stop"]), ("stop", ["start", "snapshot", "stop"])],
+)
 def test_a_torch_that_knows_other_words_costs_no_job(fails: str, calls: list[str]) -> None:
     bench = Bench()
     bench.memory.fails = {fails}
