@@ -28,18 +28,19 @@ class Structure:
     """
 
     def __init__(self, root: nn.Module, trace: Trace | None = None) -> None:
-        self._modules = list(root.modules())
-        self._classes = list(map(type, self._modules))
-        registries = [module._modules for module in self._modules]
+        modules = list(root.modules())
+        names = None if trace is None else trace.names()
+        self._objects = [*modules, *_objects_in(modules, names)]
+        self._classes = list(map(type, self._objects))
+        registries = [module._modules for module in modules]
         self._childless = [registry for registry in registries if not registry]
         self._parents = [registry.values() for registry in registries if registry]  # live views
         self._children = list(chain.from_iterable(self._parents))
-        self._hooks = [hooks for module in self._modules if module is not root for hooks in _hooks_of(module)]
+        self._hooks = [hooks for module in modules if module is not root for hooks in _hooks_of(module)]
         self._hooks += [of_torch._global_forward_pre_hooks, of_torch._global_forward_hooks]
         self._note_hooks()
-        self._spaces = [vars(module) for module in self._modules]
+        self._spaces: list[dict[str, Any]] = [item.__dict__ for item in self._objects]
         self._sizes = list(map(len, self._spaces))
-        names = None if trace is None else trace.names()
         self._tensors: list[tuple[dict[str, Any], str, torch.Tensor, int]] = []
         self._rows = self._read_attributes(root, names)
         self._watch = None if trace is None else Watch(trace, dict.fromkeys(self._classes))
@@ -47,7 +48,7 @@ class Structure:
     def same(self) -> bool:
         """Whether nothing has changed. May raise where something has: an attribute that is gone, or cannot be compared."""
         return (
-            list(map(type, self._modules)) == self._classes
+            list(map(type, self._objects)) == self._classes
             and not any(self._childless)
             and list(chain.from_iterable(self._parents)) == self._children  # modules are equal to themselves only
             and self._same_hooks()
@@ -78,16 +79,14 @@ class Structure:
 
     def _read_attributes(self, root: nn.Module, names: frozenset[str] | None) -> list[Rows]:
         grouped: dict[tuple[str, ...], tuple[list[dict[str, Any]], list[Any]]] = {}
-        for owner, space, ignored in _spaces(self._modules, root, names):
+        for owner, space in zip(self._objects, self._spaces):
             keys = []
-            for name, value in space.items():
-                if name in ignored or (names is not None and name not in names):
-                    continue
+            for name, value in _counting(owner, names):
                 if isinstance(value, torch.Tensor):
                     self._tensors.append((space, name, value, value.data_ptr()))
                 elif _hides_tensors(value):
-                    raise NotCapturable(f"{owner}.{name} holds tensors")
-                else:
+                    raise NotCapturable(f"{type(owner).__name__}.{name} holds tensors")
+                elif owner is not root or name != "forward":  # which is ours
                     keys.append(name)
             if keys:
                 spaces, values = grouped.setdefault(tuple(keys), ([], []))
@@ -100,23 +99,25 @@ def _hooks_of(module: nn.Module) -> tuple[dict[int, Any], dict[int, Any]]:
     return module._forward_pre_hooks, module._forward_hooks
 
 
-def _spaces(
-    modules: list[nn.Module], root: nn.Module, names: frozenset[str] | None
-) -> Iterator[tuple[str, dict[str, Any], frozenset[str]]]:
-    """(class name, attributes, those that do not count) of each module, and of the objects that lie in its attributes (an
-    attention processor)."""
-    seen: set[int] = set()
-    for module in modules:
-        yield type(module).__name__, vars(module), _registries() | {"forward"} if module is root else _registries()
-        for name, value in vars(module).items():
-            if name in _registries() or (names is not None and name not in names) or id(value) in seen:
-                continue
-            if type(getattr(value, "__dict__", None)) is dict and not isinstance(value, _BY_IDENTITY):
-                seen.add(id(value))
-                yield type(value).__name__, vars(value), frozenset()
-
-
 _BY_IDENTITY = (nn.Module, type, FunctionType, MethodType, ModuleType, torch.Tensor)
+
+
+def _objects_in(modules: list[nn.Module], names: frozenset[str] | None) -> list[Any]:
+    """The objects with attributes of their own that lie in attributes: an attention processor."""
+    found: dict[int, Any] = {}
+    for module in modules:
+        for _, value in _counting(module, names):
+            if type(getattr(value, "__dict__", None)) is dict and not isinstance(value, _BY_IDENTITY):
+                found[id(value)] = value
+    return list(found.values())
+
+
+def _counting(owner: Any, names: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
+    """The attributes whose names the traced code mentions, without those that torch keeps for its own ends."""
+    ignored = _registries() if isinstance(owner, nn.Module) else frozenset[str]()
+    for name, value in vars(owner).items():
+        if name not in ignored and (names is None or name in names):
+            yield name, value
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.fakes.models import LDM, Family
 from tests.fakes.state import add_hooks_of_others, differences, state_of
-from tests.unit.graphs.conftest import CPU, FAMILIES, Rig, component, known
+from tests.unit.graphs.conftest import CPU, FAMILIES, SMALL, Rig, component, known
 from vram_pilot.graphs.capture import CAPTURE_LOCK, NoSurroundings
 from vram_pilot.graphs.runner import MAX_GRAPHS, MAX_KEYS, GraphRunner
 from vram_pilot.graphs.signature import NotCapturable
@@ -34,11 +34,11 @@ def test_a_call_is_captured_at_its_second_time_compared_at_its_third_and_then_re
     rig.runner.remove()
 
 
-def test_a_result_is_not_overwritten_by_the_next_replay(rig: Rig) -> None:
-    rig.trusted()
-    first = rig.call(1)
+def test_a_result_is_not_overwritten_by_the_next_replay(small: Rig) -> None:
+    small.trusted()
+    first = small.call(1)
     kept = first.clone()
-    rig.call(2)
+    small.call(2)
     assert torch.equal(first, kept)
 
 
@@ -79,111 +79,111 @@ def test_torch_s_switches_are_part_of_the_call(rig: Rig) -> None:
     assert torch.equal(rig.call(5), rig.eager(5))
 
 
-def test_the_host_s_state_is_part_of_the_call(rig: Rig) -> None:
+def test_the_host_s_state_is_part_of_the_call(small: Rig) -> None:
     for state in ("a", "b"):
-        rig.state = state
-        rig.trusted()
-    assert rig.runner.captures == 2
+        small.state = state
+        small.trusted()
+    assert small.runner.captures == 2
 
 
 # ------------------------------------------------------------------------------------------------ mismatches and jobs
 
 
-def test_each_job_compares_before_it_trusts(rig: Rig) -> None:
-    rig.trusted()
-    rig.runner.job_started()
-    replays = rig.runner.replays
-    rig.graphs.spoil = lambda output: output.add_(1.0)
-    assert torch.equal(rig.call(1), rig.eager(1))
-    assert rig.runner.mismatches == 1
-    assert rig.runner.replays == replays
-    assert "gave another result (largest relative error" in (rig.runner.reason or "")
+def test_each_job_compares_before_it_trusts(small: Rig) -> None:
+    small.trusted()
+    small.runner.job_started()
+    replays = small.runner.replays
+    small.graphs.spoil = lambda output: output.add_(1.0)
+    assert torch.equal(small.call(1), small.eager(1))
+    assert small.runner.mismatches == 1
+    assert small.runner.replays == replays
+    assert "gave another result (largest relative error" in (small.runner.reason or "")
 
 
-def test_a_mismatch_blocks_the_call_also_in_later_jobs_until_the_weights_change(rig: Rig) -> None:
-    rig.graphs.spoil = lambda output: output.mul_(1.5)
+def test_a_mismatch_blocks_the_call_also_in_later_jobs_until_the_weights_change(small: Rig) -> None:
+    small.graphs.spoil = lambda output: output.mul_(1.5)
     for seed in range(4):
-        assert torch.equal(rig.call(seed), rig.eager(seed))
-    rig.graphs.spoil = None
+        assert torch.equal(small.call(seed), small.eager(seed))
+    small.graphs.spoil = None
     for _ in range(2):
-        rig.runner.job_started()
-        rig.events()
+        small.runner.job_started()
+        small.events()
         for seed in range(4):
-            assert torch.equal(rig.call(seed), rig.eager(seed))
-        assert rig.events() == []
-        assert "gave another result" in (rig.runner.reason or "")
-    other = rig.trusted(tokens=16)  # what else is captured goes on
-    assert torch.equal(other, rig.eager(tokens=16))
-    rig.root.out[2].weight.mul_(0.5)
-    rig.call(tokens=16)
-    rig.trusted()
+            assert torch.equal(small.call(seed), small.eager(seed))
+        assert small.events() == []
+        assert "gave another result" in (small.runner.reason or "")
+    other = small.trusted(tokens=16)  # what else is captured goes on
+    assert torch.equal(other, small.eager(tokens=16))
+    small.root.out[1].weight.mul_(0.5)
+    small.call(tokens=16)
+    small.trusted()
 
 
-def test_a_sign_of_zero_is_a_mismatch_and_equal_nans_are_none(rig: Rig) -> None:
-    rig.root.out[2].weight.zero_()
-    rig.root.out[2].bias.zero_()
-    rig.graphs.spoil = lambda output: output.neg_()
+def test_a_sign_of_zero_is_a_mismatch_and_equal_nans_are_none(small: Rig) -> None:
+    small.root.out[1].weight.zero_()
+    small.root.out[1].bias.zero_()
+    small.graphs.spoil = lambda output: output.neg_()
     for _ in range(3):
-        rig.call()
-    assert rig.runner.mismatches == 1
-    rig.graphs.spoil = None
-    rig.root.out[2].bias.fill_(float("nan"))
-    rig.runner.drop_graphs()
-    assert rig.trusted().isnan().all()
-    assert rig.runner.mismatches == 1
+        small.call()
+    assert small.runner.mismatches == 1
+    small.graphs.spoil = None
+    small.root.out[1].bias.fill_(float("nan"))
+    small.runner.drop_graphs()
+    assert small.trusted().isnan().all()
+    assert small.runner.mismatches == 1
 
 
-def test_a_replay_that_fails_when_compared_costs_nothing_but_the_graph(rig: Rig) -> None:
-    rig.call(), rig.call()
-    rig.graphs.replay_error = RuntimeError("CUDA error: something")
-    assert torch.equal(rig.call(1), rig.eager(1))
-    assert "could not be repeated (RuntimeError: CUDA error: something)" in (rig.runner.reason or "")
-    rig.graphs.replay_error = None
-    assert torch.equal(rig.call(1), rig.eager(1))
+def test_a_replay_that_fails_when_compared_costs_nothing_but_the_graph(small: Rig) -> None:
+    small.call(), small.call()
+    small.graphs.replay_error = RuntimeError("CUDA error: something")
+    assert torch.equal(small.call(1), small.eager(1))
+    assert "could not be repeated (RuntimeError: CUDA error: something)" in (small.runner.reason or "")
+    small.graphs.replay_error = None
+    assert torch.equal(small.call(1), small.eager(1))
 
 
 # ------------------------------------------------------------------------------------------------ bounds
 
 
-def test_the_graphs_used_least_give_way(rig: Rig) -> None:
+def test_the_graphs_used_least_give_way(small: Rig) -> None:
     for state in range(MAX_GRAPHS):
-        rig.state = state
-        rig.trusted()
-    rig.state = 0
-    rig.trusted()
-    rig.runner.job_started()
-    rig.state = "one more"
-    rig.trusted()
-    rig.events()
-    rig.state = 0
-    rig.call(1)
-    assert rig.events() == ["replay"]  # to be compared, in this job
-    rig.state = 1
-    rig.call(1)
-    assert rig.events() == ["aside", "capture", "wait"]
+        small.state = state
+        small.trusted()
+    small.state = 0
+    small.trusted()
+    small.runner.job_started()
+    small.state = "one more"
+    small.trusted()
+    small.events()
+    small.state = 0
+    small.call(1)
+    assert small.events() == ["replay"]  # to be compared, in this job
+    small.state = 1
+    small.call(1)
+    assert small.events() == ["aside", "capture", "wait"]
 
 
-def test_a_job_of_nothing_but_different_calls_does_not_capture_for_ever(rig: Rig) -> None:
+def test_a_job_of_nothing_but_different_calls_does_not_capture_for_ever(small: Rig) -> None:
     for state in range(MAX_GRAPHS + 3):
-        rig.state = state
-        rig.call(), rig.call()
-    assert rig.runner.captures == MAX_GRAPHS
-    assert rig.runner.reason == "the calls of this job are all different"
-    rig.runner.job_started()
-    rig.call()
-    assert rig.runner.captures == MAX_GRAPHS + 1
+        small.state = state
+        small.call(), small.call()
+    assert small.runner.captures == MAX_GRAPHS
+    assert small.runner.reason == "the calls of this job are all different"
+    small.runner.job_started()
+    small.call()
+    assert small.runner.captures == MAX_GRAPHS + 1
 
 
-def test_what_is_remembered_of_calls_is_bounded(rig: Rig) -> None:
-    rig.root.middle_block[0].register_forward_hook(lambda _module, _args, _out: None)
+def test_what_is_remembered_of_calls_is_bounded(small: Rig) -> None:
+    small.root.out[0].register_forward_hook(lambda _module, _args, _out: None)
     for state in range(3 * MAX_KEYS):
-        rig.state = state
-        rig.call(size=2), rig.call(size=2)
-    assert len(rig.runner._seen) == len(rig.runner._blocked) == MAX_KEYS
+        small.state = state
+        small.call(), small.call()
+    assert len(small.runner._seen) == len(small.runner._blocked) == MAX_KEYS
 
 
 def test_more_memory_than_allowed_frees_all_graphs_and_those_in_use_return() -> None:
-    rig = Rig(LDM.make(0)[1].module, max_pool_bytes=250)
+    rig = Rig(SMALL.make(0)[1].module, SMALL, max_pool_bytes=250)
     rig.runner.install()
     rig.trusted(), rig.trusted(tokens=16)
     assert rig.runner.pool_bytes == 200
@@ -196,7 +196,7 @@ def test_more_memory_than_allowed_frees_all_graphs_and_those_in_use_return() -> 
 
 
 def test_a_graph_too_large_alone_is_not_made_again() -> None:
-    rig = Rig(LDM.make(0)[1].module, max_pool_bytes=50)
+    rig = Rig(SMALL.make(0)[1].module, SMALL, max_pool_bytes=50)
     rig.runner.install()
     for _ in range(6):
         assert torch.equal(rig.call(), rig.eager())
@@ -216,26 +216,26 @@ def test_an_error_of_the_forward_is_the_caller_s_and_changes_nothing(rig: Rig) -
     assert torch.equal(rig.call(1), rig.eager(1))
 
 
-def test_a_capture_that_fails_is_answered_eagerly_and_tried_again_in_the_next_job(rig: Rig) -> None:
-    rig.graphs.error = RuntimeError("CUDA error: operation not permitted\nsecond line")
+def test_a_capture_that_fails_is_answered_eagerly_and_tried_again_in_the_next_job(small: Rig) -> None:
+    small.graphs.error = RuntimeError("CUDA error: operation not permitted\nsecond line")
     for seed in range(4):
-        assert torch.equal(rig.call(seed), rig.eager(seed))
-    assert rig.events() == ["aside", "capture"]
-    assert rig.runner.reason == "the capture failed (RuntimeError: CUDA error: operation not permitted)"
+        assert torch.equal(small.call(seed), small.eager(seed))
+    assert small.events() == ["aside", "capture"]
+    assert small.runner.reason == "the capture failed (RuntimeError: CUDA error: operation not permitted)"
     assert torch.is_autocast_cache_enabled() and gc.isenabled() and sys.getprofile() is None
-    rig.graphs.error = None
-    rig.runner.job_started()
-    rig.trusted()
+    small.graphs.error = None
+    small.runner.job_started()
+    small.trusted()
 
 
-def test_an_interrupt_in_mid_capture_goes_through(rig: Rig) -> None:
-    rig.call()
-    rig.graphs.error = KeyboardInterrupt()
+def test_an_interrupt_in_mid_capture_goes_through(small: Rig) -> None:
+    small.call()
+    small.graphs.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        rig.call()
+        small.call()
     assert torch.is_autocast_cache_enabled() and gc.isenabled() and sys.getprofile() is None
-    rig.graphs.error = None
-    rig.trusted()
+    small.graphs.error = None
+    small.trusted()
 
 
 class Full:
@@ -252,7 +252,7 @@ class Full:
 
 def test_graphs_give_way_when_memory_runs_out() -> None:
     around = NoSurroundings()
-    rig = Rig(LDM.make(0)[1].module, surroundings=around)
+    rig = Rig(SMALL.make(0)[1].module, SMALL, surroundings=around)
     rig.runner.install()
     rig.trusted()
     rig.events()
@@ -270,25 +270,25 @@ def test_graphs_give_way_when_memory_runs_out() -> None:
     assert caught.value.__context__ is None
 
 
-def test_without_graphs_the_host_hears_that_memory_ran_out(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_graphs_the_host_hears_that_memory_ran_out(small: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_args: Any, **_kwargs: Any) -> Any:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(type(rig.root), "forward", failing)
+    monkeypatch.setattr(type(small.root), "forward", failing)
     with pytest.raises(torch.cuda.OutOfMemoryError):
-        rig.call()
-    assert rig.events() == []
+        small.call()
+    assert small.events() == []
 
 
-def test_memory_that_runs_out_in_the_rehearsal_costs_only_the_graph(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.call()
+def test_memory_that_runs_out_in_the_rehearsal_costs_only_the_graph(small: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.call()
 
     def full(_work: Any) -> Any:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(rig.graphs, "aside", full)
-    assert torch.equal(rig.call(1), rig.eager(1))
-    assert rig.runner.reason == "memory ran out"
+    monkeypatch.setattr(small.graphs, "aside", full)
+    assert torch.equal(small.call(1), small.eager(1))
+    assert small.runner.reason == "memory ran out"
 
 
 def test_the_denoiser_inside_itself_runs_eagerly() -> None:
@@ -348,11 +348,11 @@ def test_install_and_remove_leave_the_module_as_it_was(family: Family) -> None:
     assert differences(before, state_of(component(rig))) == []
 
 
-def test_hooks_of_others_on_the_root_run_at_every_call(rig: Rig) -> None:
+def test_hooks_of_others_on_the_root_run_at_every_call(small: Rig) -> None:
     seen: list[int] = []
-    rig.root.register_forward_hook(lambda _module, _args, _out: seen.append(1))
+    small.root.register_forward_hook(lambda _module, _args, _out: seen.append(1))
     add_hooks_of_others(nn.Identity())  # hooks elsewhere are no matter
-    rig.trusted()
+    small.trusted()
     assert len(seen) == 4
 
 
@@ -363,33 +363,33 @@ def test_a_forward_of_another_extension_is_refused_at_the_start(rig: Rig) -> Non
         Rig(root).runner.install()
 
 
-def test_a_forward_put_over_ours_may_call_it_and_stays(rig: Rig) -> None:
-    rig.trusted()
-    original = rig.root.forward
-    rig.root.forward = lambda *args: original(*args) * 2  # as ControlNet does
-    assert torch.equal(rig.call(1), rig.eager(1) * 2)
-    assert rig.runner.reason is None
-    over = rig.root.forward
-    rig.runner.remove()
-    assert rig.root.forward is over
-    assert torch.equal(rig.call(2), rig.eager(2) * 2)
-    rig.root.forward = original  # it puts back what it had found
-    assert torch.equal(rig.call(3), rig.eager(3))
-    other = Rig(rig.root)
+def test_a_forward_put_over_ours_may_call_it_and_stays(small: Rig) -> None:
+    small.trusted()
+    original = small.root.forward
+    small.root.forward = lambda *args: original(*args) * 2  # as ControlNet does
+    assert torch.equal(small.call(1), small.eager(1) * 2)
+    assert small.runner.reason is None
+    over = small.root.forward
+    small.runner.remove()
+    assert small.root.forward is over
+    assert torch.equal(small.call(2), small.eager(2) * 2)
+    small.root.forward = original  # it puts back what it had found
+    assert torch.equal(small.call(3), small.eager(3))
+    other = Rig(small.root, SMALL)
     other.runner.install()
     other.trusted()
     other.runner.remove()
-    assert "forward" not in vars(rig.root)
+    assert "forward" not in vars(small.root)
 
 
-def test_a_forward_put_over_ours_that_does_not_call_it_is_named(rig: Rig) -> None:
-    rig.trusted()
-    rig.root.forward = lambda *args: torch.zeros(1)
-    rig.runner.job_started()
-    rig.call(1)
-    assert "the denoiser's forward has been replaced by tests." in (rig.runner.reason or "")
-    del rig.root.forward
-    rig.root.forward = rig.runner.run
+def test_a_forward_put_over_ours_that_does_not_call_it_is_named(small: Rig) -> None:
+    small.trusted()
+    small.root.forward = lambda *args: torch.zeros(1)
+    small.runner.job_started()
+    small.call(1)
+    assert "the denoiser's forward has been replaced by tests." in (small.runner.reason or "")
+    del small.root.forward
+    small.root.forward = small.runner.run
 
 
 def test_removing_twice_or_before_installing_does_nothing() -> None:
@@ -402,9 +402,9 @@ def test_removing_twice_or_before_installing_does_nothing() -> None:
     assert "forward" not in vars(rig.root)
 
 
-def test_the_lock_of_captures_is_held_while_one_is_made(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lock_of_captures_is_held_while_one_is_made(small: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     free: list[bool] = []
-    record = rig.graphs.record
+    record = small.graphs.record
 
     def looked_at(work: Any) -> Any:
         other = threading.Thread(target=lambda: free.append(CAPTURE_LOCK.acquire(blocking=False)))
@@ -412,6 +412,6 @@ def test_the_lock_of_captures_is_held_while_one_is_made(rig: Rig, monkeypatch: p
         other.join()
         return record(work)
 
-    monkeypatch.setattr(rig.graphs, "record", looked_at)
-    rig.call(), rig.call()
+    monkeypatch.setattr(small.graphs, "record", looked_at)
+    small.call(), small.call()
     assert free == [False]
