@@ -31,7 +31,6 @@ from vram_pilot.settings import ModeRequest
 from vram_pilot.streaming.split import size_of
 from vram_pilot.units import MIB
 
-
 KEPT = ("resident_bytes", "slot_bytes", "pinned_bytes", "pageable_bytes", "graph_bytes", "graph_replays", "prefetch_misses")
 
 

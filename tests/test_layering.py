@@ -81,7 +81,12 @@ REQUIRED = (
     *("vram_pilot/hosts/base", "vram_pilot/hosts/detect", "vram_pilot/hosts/a1111", "vram_pilot/hosts/diffusers"),
     *("vram_pilot/hosts/standalone", "vram_pilot/modes/base", "vram_pilot/modes/registry", "vram_pilot/modes/full"),
     *("vram_pilot/modes/medvram", "vram_pilot/modes/lowvram", "vram_pilot/streaming/schedule", "vram_pilot/streaming/pinned"),
-    *("vram_pilot/streaming/copies", "vram_pilot/streaming/executor", "vram_pilot/telemetry/base", "vram_pilot/telemetry/steps"),
+    *(
+        "vram_pilot/streaming/copies",
+        "vram_pilot/streaming/executor",
+        "vram_pilot/telemetry/base",
+        "vram_pilot/telemetry/steps",
+    ),
     *("vram_pilot/session/records", "vram_pilot/session/timeline", "vram_pilot/session/store", "vram_pilot/panel/view"),
     *("vram_pilot/panel/routes", "vram_pilot/reports/base", "vram_pilot/reports/html", "vram_pilot/reports/json"),
     *("vram_pilot/commands/run", "vram_pilot/commands/serve", "vram_pilot/commands/sessions"),

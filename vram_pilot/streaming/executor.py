@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from vram_pilot.streaming.schedule import Schedule, UnitCost, with_best_arena
 from vram_pilot.streaming.copies import CopyEngine
 from vram_pilot.streaming.each import for_each
+from vram_pilot.streaming.schedule import Schedule, UnitCost, with_best_arena
 from vram_pilot.streaming.units import Unit
 
 log = logging.getLogger(__name__)
@@ -32,9 +32,9 @@ ASSUMED_COMPUTE = 1 / 60e9
 class StreamExecutor:
     """root: the denoiser; units: in the order of definition, each with a host copy; held: used at any time during a call.
 
-    budget_bytes: units that stay on the device together never exceed it. arena_bytes: the least device memory for the
-    others; up to twice as much where that shortens the step, and never less than the largest unit. `install` adds the hooks and loads what stays, `remove` undoes both and leaves every unit at home. All on the
-    sampling thread.
+    budget_bytes: units that stay on the device together never exceed it. arena_bytes: the least device memory for the others;
+    up to twice as much where that shortens the step, and never less than the largest unit. `install` adds the hooks and loads
+    what stays, `remove` undoes both and leaves every unit at home. All on the sampling thread.
     """
 
     def __init__(

@@ -158,8 +158,9 @@ def schedule(
 def with_best_arena(
     costs: Sequence[UnitCost], budget_bytes: int, arena_bytes: Sequence[int], rate: float, *, near: float = 1.02
 ) -> Schedule:
-    """The schedule with the first of these arenas (smallest first) that brings the step within `near` times its floor; when none
-    does, the one with the shortest step. Blocks that compute long on few weights want room for what is copied meanwhile."""
+    """The schedule with the first of these arenas (smallest first) that brings the step within `near` times its floor; when
+    none does, the one with the shortest step. Blocks that compute long on few weights want room for what is copied
+    meanwhile."""
     best: Schedule | None = None
     for room in arena_bytes:
         found = schedule(costs, budget_bytes, room, rate)
@@ -220,7 +221,8 @@ def _most_ahead(after: Sequence[int]) -> int:
 
 
 def _exchange(costs: Sequence[UnitCost], resident: frozenset[int], budget_bytes: int, attempt: int) -> frozenset[int] | None:
-    """Another choice near this one: a resident unit is streamed, and what fits in its stead stays. Walks through all of them."""
+    """Another choice near this one: a resident unit is streamed, and what fits in its stead stays. Walks through all of them.
+    """
     kept = sorted(resident)
     out = kept[attempt % len(kept)]
     room = budget_bytes - sum(costs[index].size_bytes for index in kept) + costs[out].size_bytes
