@@ -221,8 +221,7 @@ def _most_ahead(after: Sequence[int]) -> int:
 
 
 def _exchange(costs: Sequence[UnitCost], resident: frozenset[int], budget_bytes: int, attempt: int) -> frozenset[int] | None:
-    """Another choice near this one: a resident unit is streamed, and what fits in its stead stays. Walks through all of them.
-    """
+    """Another choice near this one: a resident unit is streamed, and what fits in its stead stays. Walks through all."""
     kept = sorted(resident)
     out = kept[attempt % len(kept)]
     room = budget_bytes - sum(costs[index].size_bytes for index in kept) + costs[out].size_bytes
