@@ -331,7 +331,8 @@ class Controller:
             self.host.give_back_offload()
         with self._lock:
             self._effective, self._model_known = AS_LAUNCHED, False
-            self._refusal = "no model is loaded: the mode is applied when one is"
+            if self._wanted() != AS_LAUNCHED:
+                self._refusal = "no model is loaded: the mode is applied when one is"
 
     def _settle(self) -> None:
         """Nothing of the job that ended is left in flight; where that fails, the mode is entered anew."""

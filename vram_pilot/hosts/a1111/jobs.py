@@ -256,20 +256,21 @@ class Jobs:
         finally:
             self._tell.model_changed()
 
-    def _around_vae(self, original: Callable[..., Any], model: Any = None, *args: Any, **kwargs: Any) -> Any:
-        current = model or sd_models.model_data.sd_model
-        if current is not None:  # the WebUI asks at many places, and mostly nothing is to be done
-            chosen = [value for value in (*args, *kwargs.values()) if value is not sd_vae.unspecified]
-            wanted = chosen[0] if chosen else sd_vae.resolve_vae(current.sd_checkpoint_info.filename).vae
+    def _around_vae(self, original: Callable[..., Any], sd_model: Any = None, vae_file: Any = sd_vae.unspecified) -> Any:
+        """The WebUI asks at many places, and mostly nothing is to be done."""
+        current = sd_model or sd_models.model_data.sd_model
+        if current is not None:
+            chosen = vae_file is not sd_vae.unspecified
+            wanted = vae_file if chosen else sd_vae.resolve_vae(current.sd_checkpoint_info.filename).vae
             if wanted == sd_vae.loaded_vae_file:
-                return original(model, *args, **kwargs)
-        return self._around_change(original, model, *args, **kwargs)
+                return original(sd_model, vae_file)
+        return self._around_change(original, sd_model, vae_file)
 
-    def _around_unet(self, original: Callable[..., Any], option: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def _around_unet(self, original: Callable[..., Any], option: Any = None) -> Any:
         """Another extension's way to execute the denoiser comes or goes; mostly there is none."""
         if sd_unet.get_unet_option(option) == sd_unet.current_unet_option:
-            return original(option, *args, **kwargs)
-        return self._around_change(original, option, *args, **kwargs)
+            return original(option)
+        return self._around_change(original, option)
 
     def _on_model_loaded(self, model: Any) -> None:
         self._tell.model_changing()

@@ -47,12 +47,13 @@ class VramPilotScript(scripts.Script):
         entry.host().jobs.before_process(p, mode)
         if refusal is not None:
             app.controller.refuse(refusal)
+            _say(p, refusal)
 
     def process(self, p: Any, *args: Any) -> None:
+        entry.host().jobs.prepared()  # first: a mode may be entered by it that had no model before
         refusal = entry.app().controller.refusal()
         if refusal is not None:
-            p.comment(f"VRAM Pilot: {refusal}")
-        entry.host().jobs.prepared()
+            _say(p, refusal)
 
     def before_process_batch(self, p: Any, *args: Any, **kwargs: Any) -> None:
         entry.host().jobs.before_batch(int(kwargs.get("batch_number", 0)))
@@ -67,6 +68,11 @@ class VramPilotScript(scripts.Script):
         else:
             p.extra_generation_params[MODE.infotext] = text
         entry.host().jobs.after_batch()
+
+
+def _say(p: Any, text: str) -> None:
+    """Below the pictures, once however often it is said."""
+    p.comment(f"VRAM Pilot: {text}")
 
 
 def job_request(p: Any, args: tuple[Any, ...], standing: ModeRequest) -> ModeRequest | None:

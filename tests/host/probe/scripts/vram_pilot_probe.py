@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import threading
@@ -22,6 +21,7 @@ from modules import (
     sd_vae,
     shared,
 )
+from vram_pilot_signatures import signature  # the folder of an extension is on the path while its scripts are loaded
 
 #: Lives on over a Reload UI, which runs this file again.
 STATE: Any = sys.modules.setdefault("vram_pilot_probe_state", types.ModuleType("vram_pilot_probe_state"))
@@ -187,24 +187,6 @@ def _extension(app: FastAPI) -> dict[str, Any]:
     }
 
 
-def _signature(target: str) -> Any:
-    """Parameter names of a function, "class" for a class, "attribute" for anything else, None when it is not there."""
-    module_name, _, path = target.partition(":")
-    import importlib
-
-    found: Any = importlib.import_module(module_name)
-    for part in path.split("."):
-        try:
-            found = inspect.getattr_static(found, part) if inspect.isclass(found) else getattr(found, part)
-        except AttributeError:
-            annotations = getattr(found, "__annotations__", {}) if inspect.isclass(found) else {}
-            return "attribute" if part in annotations else None
-    if inspect.isclass(found):
-        return "class"
-    found = inspect.unwrap(found) if callable(found) else found
-    return list(inspect.signature(found).parameters) if inspect.isroutine(found) else "attribute"
-
-
 # ------------------------------------------------------------------------------------------------------------- breaking
 
 
@@ -277,7 +259,8 @@ def _routes(_demo: Any, app: FastAPI) -> None:
 
     @app.post(f"{prefix}/signatures")
     def signatures(targets: list[str] = Body(...)) -> Any:  # noqa: B008
-        return {target: _signature(target) for target in targets}
+        scripts_too = {data.path.rpartition("/")[2].removesuffix(".py"): data.module for data in scripts.scripts_data}
+        return {target: signature(target, scripts_too) for target in targets}
 
     @app.post(f"{prefix}/hold")
     def hold(at: int = Body(..., embed=True)) -> Any:

@@ -1,0 +1,3 @@
+from modules.fifo_lock import FIFOLock
+
+queue_lock = FIFOLock()

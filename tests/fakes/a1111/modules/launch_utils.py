@@ -1,0 +1,2 @@
+def git_tag():
+    return "v1.10.1"
