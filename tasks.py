@@ -31,7 +31,7 @@ WINDOWS = os.name == "nt"
 #: The generations of hosts, by their gradio; the last is the default environment.
 GENERATIONS = {"g3": "gradio 3.41.2", "g4": "gradio 4.40.0"}
 DEFAULT = "g4"
-#: What of the tests runs on the older generation as well: all that meets gradio. The contracts meet torch alone, which is the same.
+#: What of the tests runs on the older generation as well: all that meets gradio. (The contracts meet torch, which is the same.)
 G3_TESTS = ("tests/unit/panel", "tests/unit/commands/test_serve.py", "tests/browser")
 QUICK = ("-m", "not browser and not slow")
 #: Nothing that is started here may ask a server for anything.
