@@ -96,6 +96,40 @@ def test_the_standing_mode_at_the_start(
     assert entry.app().controller.standing() == expected
 
 
+# ------------------------------------------------------------------------------------------------ Reload UI in mid-job
+
+
+def begin_a_job(webui: Any, entry: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A job that does not end while the WebUI unloads its scripts."""
+    load(webui, entry)
+    app = entry.app()
+    app.controller.request(ModeRequest("medvram"), "standing")
+    entry.host().jobs.before_process(webui.processing.StableDiffusionProcessing(), None)
+    monkeypatch.setattr(app.controller, "stop", lambda: False)
+    unload(webui)
+    monkeypatch.undo()
+    return app
+
+
+def test_a_job_that_outlasts_the_unloading_is_still_heard(webui: Any, entry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = begin_a_job(webui, entry, monkeypatch)
+    assert app.controller.standing() == ModeRequest("medvram") and app.controller.state()["in_job"]
+    load(webui, entry)
+    assert count(webui)["cfg_denoiser"] == 1
+    entry.host().jobs.close_lost()
+    assert not app.controller.state()["in_job"]
+    assert webui.processing.process_images_inner.__wrapped__, "it goes on to listen"
+
+
+def test_what_is_not_loaded_again_goes_back_at_that_job_s_end(webui: Any, entry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = webui.processing.process_images_inner
+    begin_a_job(webui, entry, monkeypatch)
+    webui.script_callbacks.clear_callbacks()
+    assert webui.processing.process_images_inner is not original
+    entry.host().jobs.close_lost()
+    assert webui.processing.process_images_inner is original and not count(webui)
+
+
 # ------------------------------------------------------------------------------------------------ settings
 
 
