@@ -176,7 +176,7 @@ def _dot(frame: Frame, line: Series, x: float, y: float, y_format: Callable[[flo
         spot = f'x="{frame.x(x) + shift:.1f}" y="{frame.top + 4:.1f}" text-anchor="{side}"'
         tip = f'<path class="dot {line.css}" d="M{place} {frame.top - 6:.1f}l5 8h-10z">{hint}</path>'
         return f'{tip}<text class="small" {spot}>{escape(y_format(y))}</text>'
-    if count > 400:
+    if count > 200:
         return ""
     radius = 3.0 if count <= frame.width / 12 else 0.0
     shown = f'<circle class="dot {line.css}" cx="{place}" cy="{frame.y(y):.1f}" r="{radius:g}"/>' if radius else ""

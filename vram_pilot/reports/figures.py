@@ -32,7 +32,7 @@ Palette = Mapping[str, str]
 
 _FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 #: Stretches of a line of which the lowest and the highest point are drawn.
-BUCKETS = 500
+BUCKETS = 400
 #: Steps that are drawn as bars, as wide as they were long; more than these are a line.
 MOST_BARS = 300
 _MOST_OUTLIERS = 200
@@ -213,7 +213,7 @@ def _draw_strip(figure: Figure, session: Session, colors: Palette) -> None:
             hovertemplate="%{customdata}<extra></extra>",
             yaxis="y2",
         )
-    changes = moments.switches(session)[: moments.MAX_MARKS]
+    changes = moments.marked(session)
     if changes:
         figure.add_scatter(
             x=[overlays.short(change["t_s"] / unit_s) for change in changes],

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: More marks than these hide what they mark.
-MAX_MARKS = 50
+#: More marks than these hide what they mark, so then there are none.
+MAX_MARKS = 30
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,12 @@ def runs(steps: Sequence[Mapping[str, Any]]) -> list[Run]:
 def switches(session: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The changes of the mode that were carried out, in order."""
     return [change for change in (session.get("mode") or {}).get("history") or () if not change["failed"]]
+
+
+def marked(session: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The switches as far as a chart can show them: all, or none when they are very many."""
+    found = switches(session)
+    return found if len(found) <= MAX_MARKS else []
 
 
 def step_number(session: Mapping[str, Any], change: Mapping[str, Any]) -> int | None:

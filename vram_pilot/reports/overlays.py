@@ -15,7 +15,7 @@ Palette = Mapping[str, str]
 
 #: How much of its colour an area has.
 TINT = 0.13
-_MOST_PHASES, _MOST_PASSES = 300, 200
+_MOST_PHASES, _MOST_PASSES = 300, 40
 #: Pixels that a chart is taken to be wide when texts on it are placed.
 _WIDTH = 860.0
 
@@ -35,7 +35,7 @@ def shapes(session: Session, colors: Palette, top: float = 1.0) -> list[dict[str
     """Every second pass shaded, and a line for each switch of the mode. top: where they end, 0 to 1 of the figure's height."""
     unit_s = moments.time_scale(session).unit_s
     drawn = [_band(start_s / unit_s, end_s / unit_s, top, colors) for start_s, end_s, _ in _passes(session)[1::2]]
-    return drawn + [_mark(change["t_s"] / unit_s, top, colors) for change in moments.switches(session)[: moments.MAX_MARKS]]
+    return drawn + [_mark(change["t_s"] / unit_s, top, colors) for change in moments.marked(session)]
 
 
 def texts(session: Session, colors: Palette, top: float = 1.0) -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ def _mode_names(session: Session, colors: Palette, pixels_per_s: float, top: flo
     """In rows, so that none covers another; those without room are told when pointed at."""
     unit_s = moments.time_scale(session).unit_s
     ends, placed = [0.0, 0.0, 0.0], []
-    for change in moments.switches(session)[: moments.MAX_MARKS]:
+    for change in moments.marked(session):
         left, text = change["t_s"] * pixels_per_s, "→ " + change["to"].partition(",")[0]
         width = 7.0 * len(text) + 10.0
         anchor = "left" if left + width < _WIDTH else "right"

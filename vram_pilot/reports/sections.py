@@ -46,7 +46,8 @@ def steps(session: Mapping[str, Any]) -> str:
     names = dict.fromkeys(phase["name"] for phase in session.get("phases") or ())
     legend = [_entry("latency", "duration of a step"), _entry("middle", f"median, {format_seconds(middle)}")]
     legend += [_entry(name, name, "live-only") for name in _PHASES if name in names]
-    return _plot("step_latency", legend, drawn)
+    unmarked = len(moments.switches(session)) > moments.MAX_MARKS
+    return _plot("step_latency", legend, drawn, "The mode changed too often to be marked in the charts." if unmarked else None)
 
 
 def memory(session: Mapping[str, Any]) -> str:
@@ -89,7 +90,7 @@ def reading(session: Mapping[str, Any], chart: readings.Chart) -> str:
         y_step=charts.nice_step,
         y_top=chart.y_top,
         x_range=(0.0, (moments.duration(session) or 1.0) / scale.unit_s),
-        marks=[Mark(change["t_s"] / scale.unit_s, "") for change in moments.switches(session)[: moments.MAX_MARKS]],
+        marks=[Mark(change["t_s"] / scale.unit_s, "") for change in moments.marked(session)],
     )
     return _plot(chart.name, [_entry(line.color, line.label) for line in chart.lines], drawn, chart.note)
 
@@ -151,9 +152,8 @@ def table(
 
 def step_marks(session: Mapping[str, Any]) -> list[Mark]:
     """Each switch at the step in which it was made, counted from 1 through the whole job."""
-    placed = [(change, moments.step_number(session, change)) for change in moments.switches(session)]
-    marks = [Mark(float(number), "→ " + change["to"].partition(",")[0]) for change, number in placed if number]
-    return marks[: moments.MAX_MARKS]
+    placed = [(change, moments.step_number(session, change)) for change in moments.marked(session)]
+    return [Mark(float(number), "→ " + change["to"].partition(",")[0]) for change, number in placed if number]
 
 
 def step_bands(found: Sequence[Mapping[str, Any]]) -> list[Band]:

@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.jobs import Bench, plain_session, rich_session
 from tests.fakes.readings import with_readings
 from tests.project import ROOT
-from vram_pilot.reports import figures, readings
+from vram_pilot.reports import figures, readings, sections
 from vram_pilot.reports.palette import DARK
 from vram_pilot.units import GIB
 
@@ -92,6 +92,16 @@ def test_texts_of_marks_do_not_cover_each_other() -> None:
     session["mode"]["history"] = [{**change, "t_s": change["t_s"] + 0.001 * number} for number in range(30)]
     texts = [text for text in figures.step_latency(session).layout.annotations if text.text.startswith("→")]
     assert len({text.yshift for text in texts}) == len(texts) <= 3
+
+
+def test_switches_that_would_hide_the_chart_are_not_marked_at_all() -> None:
+    session = copy.deepcopy(rich_session())
+    session["mode"]["history"] *= 11
+    figure = figures.step_latency(session)
+    assert not [shape for shape in figure.layout.shapes if shape.type == "line" and shape.yref == "paper"]
+    assert "mode changed" not in traces(figure)
+    assert "The mode changed too often to be marked in the charts." in sections.steps(session)
+    assert "too often" not in sections.steps(rich_session())
 
 
 def test_slow_steps_above_the_axis_are_told() -> None:

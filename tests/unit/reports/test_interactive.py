@@ -7,15 +7,17 @@ import hashlib
 import html.parser
 import json
 import logging
+import time
 from typing import Any
 
 import pytest
 
-from tests.fakes.jobs import plain_session, rich_session
+from tests.fakes.jobs import Bench, plain_session, rich_session
 from tests.fakes.readings import with_readings
 from vram_pilot.reports import figures, interactive
 from vram_pilot.reports.html import render
 from vram_pilot.reports.palette import DARK, LIGHT
+from vram_pilot.settings import ModeRequest
 
 
 class Scripts(html.parser.HTMLParser):
@@ -128,3 +130,21 @@ def test_a_session_without_figures_needs_no_script() -> None:
     page = render({**plain_session(), "steps": [], "phases": [], "samples": {"t_s": []}})
     assert "<script" not in page
     assert "plotly" not in page
+
+
+def test_a_day_of_ten_thousand_steps_is_a_file_that_can_be_mailed() -> None:
+    """With as many readings and switches as a session holds. On an ordinary machine it takes a second and a half."""
+    bench = Bench()
+    bench.start(steps=100, n_iter=100)
+    for image in range(100):
+        bench.phase("encode", 0.3)
+        mode = ModeRequest("lowvram", 0) if image % 2 else ModeRequest("full")
+        bench.steps([8.0 + 0.01 * (index % 7) for index in range(100)], image=image, switches={50: mode})
+        bench.phase("decode", 2.0)
+    session = with_readings(bench.finish(), 4000)
+    assert session["summary"]["duration_s"] > 80_000
+    start_s = time.process_time()
+    page = render(session)
+    assert time.process_time() - start_s < 10
+    assert len(page.encode()) < 6_000_000
+    assert json.loads(Scripts(page).found[0][1])["figures"]["vram"]["layout"]["xaxis"]["ticksuffix"] == " h"
