@@ -16,9 +16,18 @@ from tests.fakes.models import Family
 from vram_pilot.control import Controller
 from vram_pilot.hosts.base import Component
 from vram_pilot.session.timeline import Timeline
+from vram_pilot.settings import ModeRequest
 from vram_pilot.streaming import bank as bank_module
 
 Rig = tuple[FakeHost, Controller]
+#: Every mode of ours, and lowvram with nothing, half or all of the fakes' denoisers on the device.
+MODES = {
+    "full": ModeRequest("full"),
+    "medvram": ModeRequest("medvram"),
+    "lowvram": ModeRequest("lowvram", 0),
+    "lowvram-half": ModeRequest("lowvram", 2),
+    "lowvram-all": ModeRequest("lowvram", 99),
+}
 
 
 @pytest.fixture(autouse=True, scope="package")
