@@ -16,7 +16,7 @@ def describe() -> dict[str, Any]:
     """No user, no path: the command is given by its file's name."""
     found: dict[str, Any] = {
         "measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "command": " ".join(["python", os.path.join("benchmarks", os.path.basename(sys.argv[0])), *sys.argv[1:]]),
+        "command": " ".join(["python", f"benchmarks/{os.path.basename(sys.argv[0])}", *map(os.path.basename, sys.argv[1:])]),
         "commit": os.environ.get("VRAM_PILOT_COMMIT") or _commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
