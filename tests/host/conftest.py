@@ -13,6 +13,7 @@ import pytest
 
 from tests.host.client import Client, Pictures
 from tests.host.environment import Environment, NotHereError, environment
+from tests.host.modes import AS_LAUNCHED
 from tests.host.webui import EXTENSION, WebUI, installed_copy
 
 PROBE = Path(__file__).parent / "probe"
@@ -73,6 +74,20 @@ def plain(plain_webui: WebUI, env: Environment) -> Iterator[Client]:
     client.post("/vram-pilot-probe/release", {"next_at": None})
     client.mode("as-launched", "standing")
     client.post("/sdapi/v1/options", {"sd_model_checkpoint": env.names.sd1[0], "sd_vae": "Automatic"})
+
+
+@pytest.fixture(scope="session")
+def launched(plain_webui: WebUI) -> Callable[..., Pictures]:
+    """The pictures of a request as launched, made once: `launched(**request)`."""
+    made: dict[str, Pictures] = {}
+
+    def make(**request: Any) -> Pictures:
+        key = json.dumps(request, sort_keys=True)
+        if key not in made:
+            made[key] = plain_webui.client.txt2img(AS_LAUNCHED, **request)
+        return made[key]
+
+    return make
 
 
 @pytest.fixture

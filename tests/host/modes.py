@@ -15,6 +15,8 @@ MODES: dict[str, dict[str, Any]] = {
     "lowvram-64": {"mode": "lowvram", "budget_mib": 64},
 }
 AS_LAUNCHED = {"mode": "as-launched"}
+#: Each mode once, for what takes long.
+ONCE: dict[str, dict[str, Any]] = {"full": MODES["full"], "medvram": MODES["medvram"], "lowvram": MODES["lowvram-64"]}
 
 
 def in_every_mode(

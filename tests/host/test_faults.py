@@ -18,9 +18,9 @@ from tests.host.webui import WebUI
 
 @pytest.mark.parametrize("how", ["interrupt", "skip"])
 @pytest.mark.parametrize("label", list(MODES))
-def test_a_stopped_job_and_the_next_one(plain: Client, how: str, label: str, record: Any) -> None:
+def test_a_stopped_job_and_the_next_one(plain: Client, launched: Any, how: str, label: str, record: Any) -> None:
     """B16: stopped at step 5 in a streamed mode: the session says so, and the next job is right."""
-    expected = plain.txt2img(AS_LAUNCHED)
+    expected = launched()
     plain.mode(**MODES[label], scope="standing")
     with held(plain, 5, lambda: plain.txt2img(steps=12)) as running:
         plain.post(f"/sdapi/v1/{how}", {})
@@ -35,8 +35,8 @@ def test_a_stopped_job_and_the_next_one(plain: Client, how: str, label: str, rec
     assert plain.newest_session()["status"] == "ok"
 
 
-def test_one_skipped_picture_of_three(plain: Client) -> None:
-    expected = plain.txt2img(AS_LAUNCHED, n_iter=3, steps=6)
+def test_one_skipped_picture_of_three(plain: Client, launched: Any) -> None:
+    expected = launched(n_iter=3, steps=6)
     with held(plain, 8, lambda: plain.txt2img("lowvram", n_iter=3, steps=6)) as running:
         plain.post("/sdapi/v1/skip", {})
         go_on_to(plain, None)
@@ -52,9 +52,9 @@ def test_one_skipped_picture_of_three(plain: Client) -> None:
 
 @pytest.mark.parametrize(("kind", "status"), [("error", "error"), ("oom", "oom"), ("oom_text", "oom")])
 @pytest.mark.parametrize("label", list(MODES))
-def test_a_failure_inside_the_denoiser(plain: Client, kind: str, status: str, label: str, record: Any) -> None:
+def test_a_failure_inside_the_denoiser(plain: Client, launched: Any, kind: str, status: str, label: str, record: Any) -> None:
     """A4, A7: the API answers an error, the session ends by it, the model is as before, and the next picture is right."""
-    expected = plain.txt2img(AS_LAUNCHED)
+    expected = launched()
     plain.mode(**MODES[label], scope="standing")
     plain.txt2img()
     before = plain.get("/vram-pilot-probe/model")
@@ -74,9 +74,9 @@ def test_a_failure_inside_the_denoiser(plain: Client, kind: str, status: str, la
     assert plain.txt2img().pixels == expected.pixels
 
 
-def test_a_job_that_fails_before_it_samples(plain: Client, env: Environment) -> None:
+def test_a_job_that_fails_before_it_samples(plain: Client, launched: Any, env: Environment) -> None:
     """While its checkpoint is loaded, which the WebUI does before the job proper: nothing waits for its end."""
-    expected = plain.txt2img(AS_LAUNCHED)
+    expected = launched()
     plain.mode("lowvram", "standing")
     with pytest.raises(AnswerError):
         plain.txt2img(enable_hr=True, hr_scale=1.5, denoising_strength=0.5, hr_upscaler="no such upscaler")
@@ -92,9 +92,9 @@ def test_a_job_that_fails_before_it_samples(plain: Client, env: Environment) -> 
     assert plain.txt2img().pixels == expected.pixels
 
 
-def test_a_mode_that_cannot_be_entered(plain: Client, record: Any) -> None:
+def test_a_mode_that_cannot_be_entered(plain: Client, launched: Any, record: Any) -> None:
     """The mode before it is in force again; the job goes on, and says why."""
-    expected = plain.txt2img(AS_LAUNCHED)
+    expected = launched()
     before = plain.get("/vram-pilot-probe/model")
     plain.post("/vram-pilot-probe/break-activation", {"how": "raise"})
     with pytest.raises(AnswerError) as failure:
@@ -116,8 +116,8 @@ def test_a_mode_that_cannot_be_entered(plain: Client, record: Any) -> None:
     assert plain.newest_session()["mode"]["effective"]["mode"] == "lowvram"
 
 
-def test_a_switch_that_fails_in_mid_job(plain: Client, record: Any) -> None:
-    expected = plain.txt2img(AS_LAUNCHED, steps=6)
+def test_a_switch_that_fails_in_mid_job(plain: Client, launched: Any, record: Any) -> None:
+    expected = launched(steps=6)
     with held(plain, 2, lambda: plain.txt2img("medvram", steps=6)) as running:
         plain.post("/vram-pilot-probe/break-activation", {"how": "raise"})
         assert plain.mode("lowvram")["applies"] == "next_step"
@@ -190,9 +190,9 @@ def test_a_session_that_is_not_there(plain: Client, path: str) -> None:
     ],
     ids=str,
 )
-def test_arguments_of_a_job_that_make_no_sense(plain: Client, arguments: list[Any], record: Any) -> None:
+def test_arguments_of_a_job_that_make_no_sense(plain: Client, launched: Any, arguments: list[Any], record: Any) -> None:
     """The picture is made all the same, and what was wrong can be read."""
-    expected = plain.txt2img(AS_LAUNCHED)
+    expected = launched()
     made = plain.txt2img(arguments)
     record("made", made)
     assert made.pixels == expected.pixels
@@ -205,9 +205,9 @@ def test_arguments_of_a_job_that_make_no_sense(plain: Client, arguments: list[An
         assert "Use" in refusal and "standing mode" in refusal and refusal in str([note["text"] for note in session["notes"]])
 
 
-def test_arguments_that_are_no_list(plain: Client) -> None:
+def test_arguments_that_are_no_list(plain: Client, launched: Any) -> None:
     """Refused by the WebUI itself, before there is a job."""
-    expected = plain.txt2img(AS_LAUNCHED)
+    expected = launched()
     for arguments in ({"mode": "full"}, "full", 5):
         body = {**REQUEST, "alwayson_scripts": {"VRAM Pilot": {"args": arguments}}}
         plain.call("POST", "/sdapi/v1/txt2img", body)

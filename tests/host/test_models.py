@@ -8,7 +8,7 @@ import pytest
 
 from tests.host.client import Client, Pictures
 from tests.host.environment import Environment
-from tests.host.modes import AS_LAUNCHED, MODES, in_every_mode, unlike
+from tests.host.modes import AS_LAUNCHED, MODES, ONCE, in_every_mode, unlike
 from tests.host.test_switching import go_on_to, held
 
 
@@ -23,19 +23,23 @@ def choose_checkpoint(client: Client, name: str) -> None:
 # ------------------------------------------------------------------------------------------------ checkpoints
 
 
-def walk(client: Client, names: tuple[str, ...], mode: Any, **more: Any) -> list[Pictures]:
+def walk(client: Client, names: tuple[str, ...], mode: Any) -> list[Pictures]:
     """One job for each checkpoint, switched within the job."""
-    return [client.txt2img(mode, **more, **of_checkpoint(name)) for name in names]
+    return [client.txt2img(mode, **of_checkpoint(name)) for name in names]
 
 
-def test_checkpoints_within_jobs(plain: Client, env: Environment, record: Any) -> None:
+def as_launched(launched: Any, names: tuple[str, ...]) -> list[Pictures]:
+    return [launched(**of_checkpoint(name)) for name in names]
+
+
+def test_checkpoints_within_jobs(plain: Client, launched: Any, env: Environment, record: Any) -> None:
     """Different configurations: the model object is another one each time. Families are told right."""
     names = (*env.names.sd1, env.names.sd2, env.names.sdxl, env.names.sd1[0])
-    expected = walk(plain, names, AS_LAUNCHED)
+    expected = as_launched(launched, names)
     assert len({made.pixels for made in expected}) == len(names) - 1
     for name, made in zip(names, expected):
         record(f"{name} as-launched", made)
-    for label, mode in MODES.items():
+    for label, mode in ONCE.items():
         for name, family, right in zip(names, ("sd1", "sd1", "sd2", "sdxl", "sd1"), expected):
             made = plain.txt2img(mode, **of_checkpoint(name))
             record(f"{name} {label}", made)
@@ -45,12 +49,12 @@ def test_checkpoints_within_jobs(plain: Client, env: Environment, record: Any) -
             assert (session["model"]["name"], session["model"]["family"]) == (name, family)
 
 
-def test_checkpoints_of_one_configuration(plain: Client, env: Environment, record: Any) -> None:
+def test_checkpoints_of_one_configuration(plain: Client, launched: Any, env: Environment, record: Any) -> None:
     """The weights are loaded into the same object, under a standing mode."""
     names = (*env.names.same, *env.names.same)
-    expected = walk(plain, names, AS_LAUNCHED)
+    expected = as_launched(launched, names)
     unlike(expected[0], expected[1])
-    for label, mode in MODES.items():
+    for label, mode in ONCE.items():
         plain.mode(**mode, scope="standing")
         for name, made, right in zip(names, walk(plain, names, None), expected):
             record(f"{name} {label}", made)
@@ -61,12 +65,12 @@ def test_checkpoints_of_one_configuration(plain: Client, env: Environment, recor
     assert plain.get("/vram-pilot-probe/checksum") == weights
 
 
-@pytest.mark.parametrize("label", list(MODES))
-def test_checkpoint_between_jobs(plain: Client, env: Environment, label: str, record: Any) -> None:
+@pytest.mark.parametrize("label", list(ONCE))
+def test_checkpoint_between_jobs(plain: Client, launched: Any, env: Environment, label: str, record: Any) -> None:
     """Chosen in the settings while a mode stands: it is entered again with the next job."""
     names = (env.names.sd1[0], env.names.same[0], env.names.same[1], env.names.sdxl, env.names.sd1[0])
-    expected = walk(plain, names, AS_LAUNCHED)
-    plain.mode(**MODES[label], scope="standing")
+    expected = as_launched(launched, names)
+    plain.mode(**ONCE[label], scope="standing")
     for name, right in zip(names, expected):
         choose_checkpoint(plain, name)
         assert plain.state()["model"]["name"] == name
@@ -76,9 +80,29 @@ def test_checkpoint_between_jobs(plain: Client, env: Environment, label: str, re
         assert plain.newest_session()["mode"]["effective"]["mode"] == MODES[label]["mode"]
 
 
-def test_unload_and_reload(plain: Client, record: Any) -> None:
+@pytest.mark.parametrize("keep_in_cpu", [True, False])
+def test_several_checkpoints_in_memory(plain: Client, launched: Any, env: Environment, keep_in_cpu: bool, record: Any) -> None:
+    """The WebUI exchanges whole model objects, and may not say a word to the one that goes."""
+    names = (*env.names.sd1, env.names.sdxl)
+    expected = as_launched(launched, names)
+    try:
+        plain.post("/sdapi/v1/options", {"sd_checkpoints_limit": 3, "sd_checkpoints_keep_in_cpu": keep_in_cpu})
+        for mode in ("medvram", "lowvram"):
+            plain.mode(mode, "standing")
+            for name, right in zip(names * 2, expected * 2):
+                made = plain.txt2img(**of_checkpoint(name))
+                record(f"{mode} {name}", made)
+                assert made.pixels == right.pixels, f"{name} in {mode}"
+                assert plain.state()["mode"]["effective"]["mode"] == mode
+        plain.mode("as-launched", "standing")
+        assert [made.pixels for made in walk(plain, names, None)] == [made.pixels for made in expected]
+    finally:
+        plain.post("/sdapi/v1/options", {"sd_checkpoints_limit": 1, "sd_checkpoints_keep_in_cpu": True})
+
+
+def test_unload_and_reload(plain: Client, launched: Any, record: Any) -> None:
     """B3: unloading the checkpoint under a mode, changing the mode while it is away, generating before and after reloading."""
-    expected = plain.txt2img(AS_LAUNCHED)
+    expected = launched()
     for mode in MODES.values():
         plain.mode(**mode, scope="standing")
         plain.txt2img()
@@ -93,11 +117,11 @@ def test_unload_and_reload(plain: Client, record: Any) -> None:
         assert plain.state()["mode"]["effective"]["mode"] == "medvram"
 
 
-def test_unloading_waits_for_a_running_job(plain: Client) -> None:
+def test_unloading_waits_for_a_running_job(plain: Client, launched: Any) -> None:
     """Another thread's unload under a mode of ours: no weight is taken from under the sampler."""
     import threading
 
-    expected = plain.txt2img(AS_LAUNCHED, steps=8)
+    expected = launched(steps=8)
     done = threading.Event()
 
     def unload() -> None:
@@ -126,7 +150,7 @@ def test_refiner(plain: Client, env: Environment, record: Any) -> None:
         "steps": 6,
         "n_iter": 2,
     }
-    made = in_every_mode(plain, lambda mode: plain.txt2img(mode, **request), record)
+    made = in_every_mode(plain, lambda mode: plain.txt2img(mode, **request), record, ONCE)
     unlike(made["as-launched"], plain.txt2img(AS_LAUNCHED, steps=6, n_iter=2, **of_checkpoint(env.names.sdxl)))
     steps = [(step["image"], step["index"], step["calls"]) for step in plain.newest_session()["steps"]]
     assert steps == [(image, index, 1) for image in range(2) for index in range(6)]
@@ -143,7 +167,7 @@ def test_hires_with_another_checkpoint(plain: Client, env: Environment, upscaler
         "hr_prompt": "a dog",
         "n_iter": 2,
     }
-    made = in_every_mode(plain, lambda mode: plain.txt2img(mode, **request), record)
+    made = in_every_mode(plain, lambda mode: plain.txt2img(mode, **request), record, ONCE)
     same = {key: value for key, value in request.items() if key != "hr_checkpoint_name"}
     unlike(made["as-launched"], plain.txt2img(AS_LAUNCHED, **same))
 
@@ -151,8 +175,8 @@ def test_hires_with_another_checkpoint(plain: Client, env: Environment, upscaler
 # ------------------------------------------------------------------------------------------------ VAE
 
 
-def test_vae_within_jobs(plain: Client, env: Environment, record: Any) -> None:
-    own = plain.txt2img(AS_LAUNCHED)
+def test_vae_within_jobs(plain: Client, launched: Any, env: Environment, record: Any) -> None:
+    own = launched()
     for label, mode in MODES.items():
         plain.mode(**mode, scope="standing")
         made = plain.txt2img(override_settings={"sd_vae": env.names.vae})
@@ -165,8 +189,8 @@ def test_vae_within_jobs(plain: Client, env: Environment, record: Any) -> None:
         assert made.pixels == right.pixels, label
 
 
-def test_vae_in_the_settings(plain: Client, env: Environment, record: Any) -> None:
-    own = plain.txt2img(AS_LAUNCHED)
+def test_vae_in_the_settings(plain: Client, launched: Any, env: Environment, record: Any) -> None:
+    own = launched()
     plain.post("/sdapi/v1/options", {"sd_vae": env.names.vae})
     other = plain.txt2img(AS_LAUNCHED)
     unlike(own, other)
@@ -196,10 +220,10 @@ def networks(env: Environment) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("label", list(MODES))
-def test_networks_by_turns(plain: Client, env: Environment, label: str, record: Any) -> None:
+def test_networks_by_turns(plain: Client, launched: Any, env: Environment, label: str, record: Any) -> None:
     """LoRA A, none, B, both, A, none: once with the mode carried by each job, once under the standing mode."""
     prompts = networks(env)
-    expected = [plain.txt2img(AS_LAUNCHED, prompt=prompt) for prompt in prompts]
+    expected = [launched(prompt=prompt) for prompt in prompts]
     assert len({made.pixels for made in expected}) == 4
     for prompt, right in zip(prompts, expected):
         made = plain.txt2img(MODES[label], prompt=prompt)
@@ -228,10 +252,10 @@ def test_a_network_is_changed_five_times_under_lowvram(plain: Client, env: Envir
     assert len(set(kept)) == 1, kept
 
 
-def test_a_network_across_modes_in_mid_job(plain: Client, env: Environment, record: Any) -> None:
+def test_a_network_across_modes_in_mid_job(plain: Client, launched: Any, env: Environment, record: Any) -> None:
     """The weights that a network has changed go along from mode to mode."""
     prompt = f"a cat <lora:{env.names.lora[0]}:1>"
-    expected = plain.txt2img(AS_LAUNCHED, prompt=prompt, steps=6)
+    expected = launched(prompt=prompt, steps=6)
     with held(plain, 1, lambda: plain.txt2img(prompt=prompt, steps=6)) as running:
         for step, mode in ((1, "lowvram"), (2, "medvram"), (3, "full"), (4, "lowvram"), (5, "as-launched")):
             plain.mode(mode)
@@ -285,9 +309,9 @@ def test_float8_storage(plain: Client, env: Environment, record: Any) -> None:
     assert plain.txt2img("lowvram").pixels == launched.pixels
 
 
-def test_attention_is_changed_under_a_mode(plain: Client, record: Any) -> None:
+def test_attention_is_changed_under_a_mode(plain: Client, launched: Any, record: Any) -> None:
     """The WebUI takes its text encoder apart and puts it together again: the mode must be entered anew."""
-    expected = plain.txt2img(AS_LAUNCHED)
+    expected = launched()
     try:
         for mode in ("medvram", "lowvram", "full"):
             plain.mode(mode, "standing")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.host.client import AnswerError, Client
+from tests.host.environment import Environment
 from tests.host.modes import AS_LAUNCHED, in_every_mode
 from tests.host.webui import WebUI
 
@@ -183,3 +184,29 @@ def test_other_flags_and_a_mode_from_the_start(webui: Callable[..., WebUI], tmp_
         assert client.newest_session()["mode"]["effective"]["mode"] == "medvram"
         assert made.pixels == client.txt2img(AS_LAUNCHED).pixels
         assert folder.is_dir() and not (running.data / "vram-pilot").exists()
+
+
+def test_native_medvram_for_sdxl_only(webui: Callable[..., WebUI], env: Environment, record: Any) -> None:
+    """The WebUI's flag arms its offload for one family; a mode that stands goes over from one model to the other."""
+    names = (env.names.sd1[0], env.names.sdxl)
+    with webui("medvram-sdxl", "--medvram-sdxl") as running:
+        client = running.client
+        expected, launched = {}, {}
+        for name in names:
+            expected[name] = client.txt2img(override_settings={"sd_model_checkpoint": name}).pixels
+            found = client.get("/vram-pilot-probe/model")
+            launched[name] = {key: found[key] for key in ("hooks", "lowvram", "parallel")}
+            launched[name]["hooks"] = {place: len(hooks["before"]) for place, hooks in found["hooks"].items()}
+        assert launched[names[0]]["parallel"] and not launched[names[1]]["parallel"]
+        for mode in ("full", "medvram", "lowvram"):
+            client.mode(mode, "standing")
+            for name in names:
+                made = client.txt2img(override_settings={"sd_model_checkpoint": name})
+                record(f"{mode} {name}", made)
+                assert made.pixels == expected[name] and client.state()["mode"]["effective"]["mode"] == mode
+        client.mode("as-launched", "standing")
+        for name in names:
+            assert client.txt2img(override_settings={"sd_model_checkpoint": name}).pixels == expected[name]
+            found = client.get("/vram-pilot-probe/model")
+            hooks = {place: len(hooks["before"]) for place, hooks in found["hooks"].items()}
+            assert {"hooks": hooks, "lowvram": found["lowvram"], "parallel": found["parallel"]} == launched[name]
