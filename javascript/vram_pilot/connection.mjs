@@ -5,6 +5,7 @@
 //                      ▼                       ▼                  │ pollFailed
 //                   polling ◀──────────────────┴──────────────────┘
 //   hide: idle from anywhere; nothing is asked of the server there.
+//   again: what is asked for is another; the stream begins anew where it was.
 
 export const SILENCE_MS = 3000;
 export const POLL_MS = 1000;
@@ -24,6 +25,10 @@ const connect = (failures) => ({
   state: { phase: "connecting", failures },
   commands: [{ do: "open" }, { do: "timer", event: "silence", ms: SILENCE_MS }],
 });
+const again = (failures) => {
+  const { state, commands } = connect(failures);
+  return { state, commands: [{ do: "close" }, ...commands] };
+};
 const poll = (failures) => ({
   state: { phase: "polling", failures },
   commands: [{ do: "close" }, { do: "poll" }, { do: "timer", event: "streamAgain", ms: STREAM_AGAIN_MS }],
@@ -43,8 +48,10 @@ const TRANSITIONS = {
     hello: () => ({ state: { phase: "streaming", failures: 0 }, commands: [{ do: "cancel", event: "silence" }] }),
     silence: (state) => poll(state.failures),
     failed: (state) => poll(state.failures),
+    again: (state) => again(state.failures),
   },
   streaming: {
+    again: () => again(0),
     failed: (state, event) => wait(1, event.spread),
     stuck: () => poll(0),
   },

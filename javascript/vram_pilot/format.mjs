@@ -27,6 +27,11 @@ export function rate(value, unit = "it/s") {
   return `${value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2)} ${unit}`;
 }
 
+export function joules(value) {
+  if (!isNumber(value)) return MISSING;
+  return value < 9999.5 ? `${value.toFixed(value < 10 ? 1 : 0)} J` : `${(value / 1000).toFixed(1)} kJ`;
+}
+
 export function count(value, one, many = `${one}s`) {
   return `${value} ${value === 1 ? one : many}`;
 }

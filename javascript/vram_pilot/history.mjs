@@ -2,9 +2,12 @@
 
 export const MAX_POINTS = 400;
 export const MAX_LOG = 60;
+export const MAX_MOMENTS = 200;
 
+/** marks: what changed, by the step that it stands before; moments: the same, by time. */
 export function empty() {
-  return { stream: null, cursor: null, fresh: true, lost: 0, nowS: 0, count: 0, points: [], marks: [], log: [], job: null };
+  const lists = { points: [], marks: [], moments: [], log: [] };
+  return { stream: null, cursor: null, fresh: true, lost: 0, nowS: 0, count: 0, ...lists, job: null };
 }
 
 /** A connection begins. One to another stream (the server was started anew) forgets what the first one told. */
@@ -25,18 +28,22 @@ export function missed(history, count) {
   });
 }
 
-/** One record, with the cursor behind it. A record that was taken before changes nothing. */
+/** One record, with the cursor behind it. A record that was taken before changes nothing. Cursors that are left out are of
+ * records that were not asked for; those that were lost are told by `missed`. */
 export function taken(history, cursor, record) {
   if (history.cursor !== null && cursor <= history.cursor) return history;
-  const gap = history.cursor === null ? 0 : cursor - history.cursor - 1;
-  const next = missed(history, gap);
   const take = TAKERS[record.type];
-  return { ...(take ? take(next, record) : next), cursor, fresh: false, nowS: Math.max(history.nowS, record.t_s ?? 0) };
+  return { ...(take ? take(history, record) : history), cursor, fresh: false, nowS: Math.max(history.nowS, record.t_s ?? 0) };
+}
+
+/** An answer reached up to `cursor`, also where its last records were not for this page. */
+export function advanced(history, cursor) {
+  return cursor > (history.cursor ?? -1) ? { ...history, cursor } : history;
 }
 
 const TAKERS = {
   JobStarted(history, record) {
-    return marked({ ...history, job: begun(record) }, { kind: "job", label: "job" });
+    return marked({ ...history, job: begun(record) }, { kind: "job", label: "job" }, record.t_s);
   },
 
   StepFinished(history, record) {
@@ -52,7 +59,7 @@ const TAKERS = {
     };
     const before = history.points[history.points.length - 1];
     const changed = before && before.session === point.session && before.pass !== point.pass;
-    const start = changed ? marked(history, { kind: "pass", label: point.pass }) : history;
+    const start = changed ? marked(history, { kind: "pass", label: point.pass }, record.start_s) : history;
     const known = own(start.job, record) ? start.job : begun(record);
     const job = { ...known, steps: known.steps + 1, pass: point.pass };
     const points = [...start.points, point].slice(-MAX_POINTS);
@@ -71,7 +78,7 @@ const TAKERS = {
       ? `${record.to_mode} could not be entered; ${record.from_mode} stays in force`
       : `${record.from_mode} → ${record.to_mode} (${record.reason})`;
     const mark = { kind: record.failed ? "failed" : "mode", label: record.to_mode };
-    return logged(marked(history, mark), { kind: mark.kind, tS: record.t_s, text });
+    return logged(marked(history, mark, record.t_s), { kind: mark.kind, tS: record.t_s, text });
   },
 
   Note(history, record) {
@@ -81,7 +88,7 @@ const TAKERS = {
   JobFinished(history, record) {
     if (!own(history.job, record)) return history;
     const job = { ...history.job, status: record.status, error: record.error ?? null, endS: record.t_s };
-    const next = { ...history, job };
+    const next = noted({ ...history, job }, { kind: "end", label: "end", tS: record.t_s });
     return record.error ? logged(next, { kind: "failed", tS: record.t_s, text: record.error }) : next;
   },
 };
@@ -102,8 +109,12 @@ function begun(record) {
 
 const own = (job, record) => job !== null && job.id === record.session_id;
 
-function marked(history, mark) {
-  return { ...history, marks: [...history.marks, { ...mark, n: history.count }].slice(-MAX_POINTS) };
+function marked(history, mark, tS) {
+  return noted({ ...history, marks: [...history.marks, { ...mark, n: history.count }].slice(-MAX_POINTS) }, { ...mark, tS });
+}
+
+function noted(history, moment) {
+  return { ...history, moments: [...history.moments, moment].slice(-MAX_MOMENTS) };
 }
 
 function logged(history, entry) {

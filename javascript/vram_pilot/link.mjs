@@ -1,29 +1,35 @@
-// The event stream: kept up by the state machine of connection.mjs, remembered by history.mjs. What it needs of the world is handed in.
+// The event stream: kept up by the state machine of connection.mjs, remembered by history.mjs and readings.mjs. What it needs of
+// the world is handed in.
 
 import { SILENCE_MS, idle, next } from "./connection.mjs";
-import { empty, greeted, missed, taken } from "./history.mjs";
+import { advanced, empty, greeted, missed, taken } from "./history.mjs";
+import { Readings } from "./readings.mjs";
 import { Timers } from "./timers.mjs";
 
-/** Records asked for by a page that begins. */
+/** Records asked for by a page that begins; more, but not more than that, when the newest job began before them. */
 export const BACKLOG = 2000;
-/** What the bar on top depends on. */
+export const MOST_BACKLOG = 6000;
+/** What the bar on top depends on, and what the instruments show; the rest is of steps and their job. */
 const NEWS = new Set(["JobStarted", "JobFinished", "ModeChanged", "Note"]);
+const READINGS = new Set(["Sample", "MapColumn"]);
 
 export class Link {
   #timers;
   #source = null;
   #state = idle;
   #start = {};
+  #map = false;
   #world;
 
   /**
    * ask(path, parameters): a promise of the answer's content. listen(parameters): an EventSource. changed(phase): the connection
-   * is another. came(news): records were taken; news when the bar on top depends on them.
+   * is another. came({news, readings, steps}): records were taken; what of the page depends on them.
    */
   constructor({ clock, ...world }) {
     this.#timers = new Timers(clock);
     this.#world = world;
     this.history = empty();
+    this.readings = new Readings();
   }
 
   get phase() {
@@ -32,8 +38,17 @@ export class Link {
 
   /** state: GET state's answer, which says where a page that begins starts. */
   show(state) {
-    this.#start = { since: Math.max(state.cursor - BACKLOG, 0), stream: state.stream };
+    const { cursor, job } = state;
+    const since = Math.max(Math.min(cursor - BACKLOG, job?.cursor ?? cursor), cursor - MOST_BACKLOG, 0);
+    this.#start = { since, stream: state.stream };
     this.#happened({ type: "show" });
+  }
+
+  /** Whether the columns of the map are asked for. */
+  wantMap(wanted) {
+    if (wanted === this.#map) return;
+    this.#map = wanted;
+    this.#happened({ type: "again" });
   }
 
   hide() {
@@ -68,7 +83,14 @@ export class Link {
 
   #where() {
     const { stream, cursor } = this.history;
-    return cursor === null ? this.#start : { since: cursor, stream };
+    const place = cursor === null ? this.#start : { since: cursor, stream };
+    return this.#map ? { ...place, map: 1 } : place;
+  }
+
+  #greeted(hello) {
+    const before = this.history.stream;
+    this.history = greeted(this.history, hello);
+    if (hello.reset || (before !== null && before !== this.history.stream)) this.readings.clear();
   }
 
   #open() {
@@ -76,7 +98,7 @@ export class Link {
     this.#source = source;
     const on = (name, take) => source.addEventListener(name, (event) => this.#source === source && take(event));
     on("hello", ({ data }) => {
-      this.history = greeted(this.history, JSON.parse(data));
+      this.#greeted(JSON.parse(data));
       this.#happened({ type: "hello" });
     });
     on("lost", ({ data }) => this.#take([], JSON.parse(data).count));
@@ -94,8 +116,9 @@ export class Link {
     try {
       const answer = await this.#world.ask("events", { ...this.#where(), poll: 1 });
       if (this.phase !== "polling") return;
-      this.history = greeted(this.history, { ...answer, cursor: answer.since });
+      this.#greeted({ ...answer, cursor: answer.since });
       this.#take(answer.records, answer.lost);
+      this.history = advanced(this.history, answer.cursor);
       this.#happened({ type: "polled", more: answer.more });
     } catch {
       this.#happened({ type: "pollFailed" });
@@ -104,7 +127,15 @@ export class Link {
 
   #take(records, lost = 0) {
     this.history = missed(this.history, lost);
-    for (const { cursor, ...record } of records) this.history = taken(this.history, cursor, record);
-    if (records.length || lost) this.#world.came(records.some(({ type }) => NEWS.has(type)));
+    for (const { cursor, ...record } of records) {
+      const before = this.history;
+      this.history = taken(before, cursor, record);
+      if (this.history !== before) this.readings.take(record);
+    }
+    const has = (kinds) => records.some(({ type }) => kinds.has(type));
+    const readings = has(READINGS);
+    if (records.length || lost) {
+      this.#world.came({ news: has(NEWS), readings, steps: !readings || records.some(({ type }) => !READINGS.has(type)) });
+    }
   }
 }

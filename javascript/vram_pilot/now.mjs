@@ -1,6 +1,6 @@
 // The bar on top: the mode in force and why, in words, from GET state's answer.
 
-import { bytes, mode } from "./format.mjs";
+import { bytes, joules, mode, rate } from "./format.mjs";
 import { html } from "./markup.mjs";
 
 /** {mode, why, meta, figures, kind}: what the bar says. kind: "calm", "waiting" or "refused". */
@@ -10,6 +10,7 @@ export function bar(state) {
     mode: mode(control.effective),
     ...why(state),
     meta: [modelText(state.model), hostText(state.host), deviceText(state.host)].filter(Boolean).join(" · "),
+    notes: control.notes ?? [],
     figures: figures(state),
     card: hasCard(state.host),
   };
@@ -49,22 +50,34 @@ export function hasCard(host) {
 export function figures(state) {
   const { mode: control } = state;
   const memory = state.memory ?? {};
+  const job = state.job ?? {};
+  const of = (text) => (job.running ? text : `${text}, last job`);
   const rows = [
+    [of("Speed"), job.steps_per_s, rate],
+    [of("Energy"), job.energy_j, joules],
     ["Allocated by torch", memory.allocated_bytes],
     ["Reserved by torch", memory.reserved_bytes],
-    ["Denoiser on the card", control.effective.mode === "lowvram" ? control.resident_bytes : null],
+    ["Denoiser on the card", control.resident_bytes],
     ["Slots for streaming", control.slot_bytes || null],
+    ["CUDA graphs", control.graph_bytes || null],
+    ["Calls by graph", control.graph_replays || null, String],
     ["Streamed so far", control.streamed_bytes || null],
     ["Pinned host copies", control.pinned_bytes || null],
     ["Pageable host copies", control.pageable_bytes || null],
   ];
-  return rows.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => ({ name, value: bytes(value) }));
+  const known = rows.filter(([, value]) => value !== null && value !== undefined);
+  return known.map(([name, value, words = bytes]) => ({ name, value: words(value) }));
 }
 
 /** rows: of `figures`; card: whether there is one to measure. */
 export function figureList(rows, card) {
   if (!rows.length) return html`<p>${card ? "Memory is shown as soon as a step has ended." : "No card, so no card memory."}</p>`;
   return html`<dl class="vp-figures">${rows.map(({ name, value }) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+/** What the mode in force has to say of itself: a graph that is not used, pageable copies. */
+export function noteList(notes) {
+  return html`${notes.map((note) => html`<li>${note}</li>`)}`;
 }
 
 /** The body of POST mode, from what the form holds. takes: what the mode has beside itself. */

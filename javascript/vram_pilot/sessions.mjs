@@ -12,17 +12,44 @@ const STATUS = {
   aborted: "aborted",
 };
 
-/** links: (id, format, download) → address; formats: those that this version writes. */
-export function rows(sessions, { chosen, asking, formats, links }) {
-  return html`${sessions.map((session) =>
-    session.id === asking ? question(session) : row(session, chosen.includes(session.id), formats, links),
-  )}`;
+/** The formats in the order of GET state, with what each is for. */
+const FORMATS = {
+  html: ["HTML", "a page to read, print and pass on; one file that needs no network"],
+  json: ["JSON", "the whole session, for programs"],
+  csv: ["CSV", "one figure a line, for spreadsheets"],
+  trace: ["Trace", "for Perfetto or chrome://tracing"],
+  memory_viz: ["Memory snapshot", "of torch's allocator, for PyTorch's memory_viz"],
+  parquet: ["Parquet", "columns, for data frames"],
+  markdown: ["Markdown", "text, for issues and notes"],
+};
+
+/** links: (id, format, download) → address; formats: those of any session; open: {id, what: "delete" or "export"} or null. */
+export function rows(sessions, { chosen, open, formats, links }) {
+  return html`${sessions.map((session) => {
+    const what = session.id === open?.id ? open.what : null;
+    if (what === "delete") return question(session);
+    const shown = row(session, chosen.includes(session.id), what === "export", formats, links);
+    return what === "export" ? html`${shown}${exports(session, formats, links)}` : shown;
+  })}`;
 }
 
-function row(session, isChosen, formats, links) {
+const titleOf = (session) => `${session.mode ?? "—"} session of ${moment(session.started_at)}`;
+
+/** What a session can be exported as; the allocator's snapshot is there only if it was kept. */
+function exports(session, formats, links) {
+  const offered = session.snapshot && !formats.includes("memory_viz") ? [...formats, "memory_viz"] : formats;
+  return html`<tr data-session="${session.id}" class="vp-exports"><td colspan="9"><ul aria-label="Export the ${titleOf(session)}">${offered.map(
+    (format) => {
+      const [name, use] = FORMATS[format] ?? [format, ""];
+      return html`<li><a class="vp-link" href="${links(session.id, format, true)}" download>${name}</a> <span>${use}</span></li>`;
+    },
+  )}</ul></td></tr>`;
+}
+
+function row(session, isChosen, isExporting, formats, links) {
   const { id } = session;
   const mode = session.mode ?? "—";
-  const title = `${mode} session of ${moment(session.started_at)}`;
+  const title = titleOf(session);
   return html`<tr data-session="${id}">
     <td class="vp-pick"><input type="checkbox" data-act="choose" aria-label="Compare: ${title}" ${isChosen ? html`checked` : ""}></td>
     <td data-label="Started">${moment(session.started_at)}</td>
@@ -34,9 +61,8 @@ function row(session, isChosen, formats, links) {
     <td data-label="Peak" class="vp-number">${bytes(session.peak_allocated_bytes)}</td>
     <td class="vp-actions">${formats.includes("html") &&
       html`<a class="vp-link" href="${links(id, "html", false)}" target="_blank" rel="noopener">Open<span class="vp-hidden"> the report: ${title}</span></a>`}
-      ${formats.map(
-        (format) => html`<a class="vp-link vp-quiet" href="${links(id, format, true)}" download>${format.toUpperCase()}<span class="vp-hidden"> export: ${title}</span></a>`,
-      )}
+      <button type="button" class="vp-button vp-quiet" data-act="export" aria-expanded="${String(isExporting)}">Export<span
+        class="vp-hidden">: ${title}</span></button>
       <button type="button" class="vp-button vp-quiet" data-act="ask" ${session.status === "running" ? html`disabled` : ""}>Delete<span
         class="vp-hidden">: ${title}</span></button></td>
   </tr>`;

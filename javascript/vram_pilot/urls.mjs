@@ -1,5 +1,8 @@
 // Where the server's routes are, seen from a page that may live under a sub-path behind a proxy.
 
+/** Of every request that changes something. */
+export const HEADERS = { "Content-Type": "application/json", "X-VRAM-Pilot": "panel" };
+
 const MARKERS = ["/file=", "/vram-pilot/assets/"];
 
 /** The root that the page was served from, ending in "/". The script's own address knows it best: both lie under it. */

@@ -19,6 +19,10 @@ from tests.fakes.panel_server import Served, host_application, serving
 SHOTS = os.environ.get("VRAM_PILOT_SHOTS")
 SESSION = "20260101-000000-00000001"
 WIDE, NARROW = {"width": 1280, "height": 1000}, {"width": 390, "height": 844}
+#: The page as if it were in the background, and back; before its own scripts `HIDEABLE` must run.
+HIDE_PAGE = "() => { window.__hidden = true; document.dispatchEvent(new Event('visibilitychange')); }"
+SHOW_PAGE = "() => { window.__hidden = false; document.dispatchEvent(new Event('visibilitychange')); }"
+HIDEABLE = "Object.defineProperty(document, 'hidden', { get: () => window.__hidden === true });"
 
 
 class Watched:
@@ -72,6 +76,12 @@ class Watched:
 
     def dark(self, on: bool) -> None:
         self.page.evaluate("on => document.body.classList.toggle('dark', on)", on)
+
+
+def drop(seen: Watched) -> None:
+    """Cuts every connection, as a network does."""
+    for connection in list(seen.served.server.server_state.connections):
+        connection.loop.call_soon_threadsafe(connection.transport.abort)
 
 
 def shoot(seen: Watched, name: str) -> None:

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.responses import FileResponse
 from playwright.sync_api import Browser, expect
 
-from tests.browser.panel import SESSION, Watched, shoot, watched
+from tests.browser.panel import HIDE_PAGE, HIDEABLE, SESSION, SHOW_PAGE, Watched, drop, shoot, watched
 from tests.fakes.panel_app import FakeApp
 from tests.fakes.panel_server import HeadMiddleware, host_application, page, serving
 from vram_pilot.panel import assets
@@ -138,12 +138,6 @@ def test_points_arrive_within_half_a_second(seen: Watched) -> None:
     assert len(delays) >= 9 and delays[8] < SOON_S, "one may be held up by a busy machine, no more"
 
 
-def drop(seen: Watched) -> None:
-    """Cuts every connection, as a network does."""
-    for connection in list(seen.served.server.server_state.connections):
-        connection.loop.call_soon_threadsafe(connection.transport.abort)
-
-
 def test_after_a_drop_there_is_no_gap_and_no_double(seen: Watched) -> None:
     seen.open_tab()
     seen.app.start_job(SESSION)
@@ -234,14 +228,11 @@ def test_an_update_mixes_no_versions(browser: Browser, app: FakeApp, tmp_path: P
         context.close()
 
 
-HIDE_PAGE = "() => { window.__hidden = true; document.dispatchEvent(new Event('visibilitychange')); }"
-SHOW_PAGE = "() => { window.__hidden = false; document.dispatchEvent(new Event('visibilitychange')); }"
 COUNT_DRAWING = """() => {
   window.__drawn = 0;
   const count = new MutationObserver(() => (window.__drawn += 1));
   count.observe(document.getElementById("vram-pilot"), { childList: true, subtree: true, attributes: true });
 }"""
-HIDEABLE = "Object.defineProperty(document, 'hidden', { get: () => window.__hidden === true });"
 
 
 @pytest.mark.parametrize("how", ["another tab", "a hidden page"])

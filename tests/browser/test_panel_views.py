@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.panel import LOW_CONTRAST, NARROW, SESSION, WIDE, Watched, shoot, watched
+from tests.fakes import instruments
 from tests.fakes.panel_app import FakeApp, session
 from tests.fakes.panel_server import free_port, page
 from vram_pilot.panel import assets
@@ -51,10 +52,22 @@ def test_sessions_are_listed_compared_exported_and_deleted(browser: Browser, kep
         expect(seen.slot("compared").locator("tr", has_text="Median step")).to_contain_text("11 ×")
         shoot(seen, "compared")
 
+        export = rows.nth(3).get_by_role("button", name="Export")
+        export.click()
+        expect(export).to_have_attribute("aria-expanded", "true")
+        offered = seen.page.locator('[data-vp="sessions"] .vp-exports a')
+        assert offered.count() == len(
+            seen.page.evaluate("fetch('vram-pilot/v1/state').then((it) => it.json())")["offers"]["reports"]
+        )
+        shoot(seen, "exports")
         with seen.page.expect_download() as download:
-            rows.nth(3).get_by_role("link", name="JSON").click()
+            offered.filter(has_text="JSON").click()
         assert download.value.suggested_filename == f"vram-pilot-{IDS[0]}.json"
         assert json.loads(Path(download.value.path()).read_text(encoding="utf-8"))["id"] == IDS[0]
+
+        export.press("Escape")
+        expect(offered).to_have_count(0)
+        expect(export).to_be_focused()
 
         rows.nth(1).get_by_role("button", name="Delete").click()
         expect(rows.nth(1).get_by_role("button", name="Keep it")).to_be_focused()
@@ -142,6 +155,7 @@ def test_without_a_model_or_a_card_it_says_so(browser: Browser, app: FakeApp) ->
 
 
 def a_job(app: FakeApp) -> None:
+    instruments.scene(app)
     app.start_job(SESSION, hires={"width": 1024, "height": 1024, "steps": 10, "scale": 2})
     app.phase(SESSION, "encode", 0.12)
     for index in range(20):
@@ -164,21 +178,27 @@ def test_it_fits_and_can_be_read(browser: Browser, kept: FakeApp, viewport: dict
         seen.open_tab()
         a_job(kept)
         seen.wait_for(lambda: seen.dots() == 26)
-        seen.slot("latency").hover()
+        seen.page.locator('[data-track="map"] [data-part="plot"]').hover()
+        expect(seen.slot("moment")).to_contain_text("before the newest")
         for view in ("live", "sessions"):
             seen.view(view)
+            if view == "live":
+                seen.slot("missing").locator("button").first.focus()
+                expect(seen.slot("missing").locator(".vp-reason").first).to_be_visible()
             if view == "sessions":
                 expect(seen.page.locator('[data-vp="sessions"] tr')).to_have_count(4)
                 seen.page.get_by_role("checkbox").first.click()
                 seen.page.get_by_role("checkbox").nth(2).click()
                 seen.slot("compare").click()
                 expect(seen.slot("compared")).to_be_visible()
-                seen.page.get_by_role("button", name="Delete").nth(1).click()
+                seen.page.get_by_role("button", name="Export").nth(1).click()
             shoot(seen, f"{view}-{viewport['width']}-{'dark' if dark else 'light'}")
             assert seen.page.evaluate(LOW_CONTRAST) == []
             assert seen.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
             overflowing = "[...document.querySelectorAll('#vram-pilot *')].filter((e) => e.checkVisibility() && "
-            overflowing += "!e.closest('.vp-hidden, svg, .vp-table') && e.getBoundingClientRect().right > innerWidth + 1)"
+            overflowing += (
+                "!e.closest('.vp-hidden, svg, .vp-table, canvas') && e.getBoundingClientRect().right > innerWidth + 1)"
+            )
             assert seen.page.evaluate(f"{overflowing}.map((e) => e.outerHTML.slice(0, 80))") == []
 
 

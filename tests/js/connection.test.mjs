@@ -64,7 +64,7 @@ test("an event that a phase does not know changes nothing", () => {
 // ------------------------------------------------------------------------------------------------------- with a world
 
 /** Timers that the test fires, a server that the test speaks for. */
-function world(answers = []) {
+function world(answers = [], came = () => {}) {
   const pending = new Map();
   let last = 0;
   const clock = {
@@ -94,7 +94,7 @@ function world(answers = []) {
       return source;
     },
     changed: (phase) => phases.push(phase),
-    came: () => {},
+    came,
   });
   return { link, sources, asked, phases, pending, fire };
 }
@@ -175,6 +175,78 @@ test("a stream that only lags is kept", () => {
   say(sources[0], "record", step, "1");
   fire(SILENCE_MS);
   assert.equal(link.phase, "streaming");
+});
+
+test("a page that begins goes back to the newest job's start, but not for ever", () => {
+  for (const [job, since] of [[null, 8000], [{ cursor: 9000 }, 8000], [{ cursor: 7000 }, 7000], [{ cursor: 10 }, 4000]]) {
+    const { link, sources } = world();
+    link.show({ cursor: 10_000, stream: "s", job });
+    assert.equal(sources[0].parameters.since, since);
+  }
+});
+
+const sample = (t, values) => ({ type: "Sample", t_s: t, values });
+
+test("the map is asked for while it is wanted, and the stream goes on where it was", () => {
+  const { link, sources, phases } = world();
+  link.wantMap(true);
+  link.show({ cursor: 0, stream: "s" });
+  assert.equal(sources[0].parameters.map, 1);
+  say(sources[0], "hello", hello(0));
+  say(sources[0], "record", sample(1, { gpu_power_w: 50 }), "7");
+  link.wantMap(true);
+  assert.equal(sources.length, 1, "nothing changed");
+  link.wantMap(false);
+  assert.deepEqual([sources[0].open, sources[1].parameters], [false, { since: 7, stream: "s" }]);
+  say(sources[0], "record", sample(2, { gpu_power_w: 51 }), "8");
+  say(sources[1], "hello", hello(7));
+  say(sources[1], "record", sample(2, { gpu_power_w: 52 }), "8");
+  assert.deepEqual([link.readings.at("gpu_power_w", 2), link.readings.metrics.get("gpu_power_w").length, link.history.lost], [52, 2, 0]);
+  assert.deepEqual(phases, ["connecting", "streaming", "connecting", "streaming"]);
+});
+
+test("readings come in without gap or double after a drop, and anew from another server", () => {
+  const { link, sources, fire } = world();
+  link.show({ cursor: 0, stream: "s" });
+  say(sources[0], "hello", hello(0));
+  for (const cursor of [1, 2, 3]) say(sources[0], "record", sample(cursor, { gpu_power_w: cursor }), String(cursor));
+  say(sources[0], "error");
+  for (let ms = 500; ms <= 650; ms += 1) fire(ms);
+  say(sources[1], "hello", hello(3));
+  for (const cursor of [2, 3, 4, 5]) say(sources[1], "record", sample(cursor, { gpu_power_w: cursor }), String(cursor));
+  const { t, begin, end } = link.readings.metrics.get("gpu_power_w");
+  assert.deepEqual([...t.slice(begin, end)], [1, 2, 3, 4, 5]);
+  say(sources[1], "hello", { ...hello(0), stream: "another", reset: true });
+  say(sources[1], "record", sample(0.5, { gpu_power_w: 9 }), "1");
+  assert.deepEqual([link.readings.metrics.get("gpu_power_w").length, link.readings.newestS], [1, 0.5]);
+});
+
+test("what came is told by what depends on it", () => {
+  const told = [];
+  const { link, sources } = world([], (what) => told.push(what));
+  link.show({ cursor: 0, stream: "s" });
+  say(sources[0], "hello", hello(0));
+  say(sources[0], "record", sample(1, {}), "1");
+  say(sources[0], "record", step, "2");
+  say(sources[0], "record", { type: "Note", t_s: 2, text: "x" }, "3");
+  say(sources[0], "lost", { count: 2 });
+  const [reading, steps, news, lost] = told;
+  assert.deepEqual(reading, { news: false, readings: true, steps: false });
+  assert.deepEqual(steps, { news: false, readings: false, steps: true });
+  assert.deepEqual([news.news, news.steps, lost.steps], [true, true, true]);
+});
+
+test("an answer whose records were for others is not asked for again", async () => {
+  const { link, asked, fire } = world([
+    { ...hello(600), since: 0, lost: 0, more: true, records: [] },
+    { ...hello(700), since: 600, lost: 0, more: false, records: [] },
+  ]);
+  link.show({ cursor: 0, stream: "s" });
+  fire(SILENCE_MS);
+  await settled();
+  fire(0);
+  await settled();
+  assert.deepEqual(asked.map(({ since }) => since), [0, 600]);
 });
 
 test("a name has one timer", () => {

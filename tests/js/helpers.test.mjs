@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { difference, figure, table } from "../../javascript/vram_pilot/compare.mjs";
 import { bytes, count, median, mode, moment, quantile, rate, seconds } from "../../javascript/vram_pilot/format.mjs";
 import { html } from "../../javascript/vram_pilot/markup.mjs";
-import { answer, bar, hasCard, request } from "../../javascript/vram_pilot/now.mjs";
+import { answer, bar, hasCard, noteList, request } from "../../javascript/vram_pilot/now.mjs";
 import { choose, rows } from "../../javascript/vram_pilot/sessions.mjs";
 import { rootOf, route, sessionPath } from "../../javascript/vram_pilot/urls.mjs";
 
@@ -111,13 +111,26 @@ test("no model, no card", () => {
 });
 
 test("figures that are not measured are left out", () => {
-  assert.deepEqual(bar(state({ resident_bytes: 5, slot_bytes: 0 })).figures, []);
+  assert.deepEqual(bar(state({ resident_bytes: null, slot_bytes: 0 })).figures, []);
   const lean = state({ effective: is("lowvram"), resident_bytes: 0, slot_bytes: 2 ** 20 }, { memory: { allocated_bytes: 0 } });
   assert.deepEqual(bar(lean).figures.map(({ name, value }) => `${name} ${value}`), [
     "Allocated by torch 0 B",
     "Denoiser on the card 0 B",
     "Slots for streaming 1.0 MiB",
   ]);
+});
+
+test("speed and joules are the running job's, or said to be the last one's", () => {
+  const shown = (job) => bar(state({}, { job })).figures.map(({ name, value }) => `${name} ${value}`);
+  assert.deepEqual(shown({ running: true, steps_per_s: 29.41, energy_j: 812.4 }), ["Speed 29.4 it/s", "Energy 812 J"]);
+  assert.deepEqual(shown({ running: false, steps_per_s: 0.5, energy_j: 15_400 }), ["Speed, last job 0.50 it/s", "Energy, last job 15.4 kJ"]);
+  assert.deepEqual(shown({ running: true, steps_per_s: null, energy_j: null }), []);
+});
+
+test("graphs and the mode's own notes are shown as they are", () => {
+  const { figures, notes } = bar(state({ graph_bytes: 2 ** 20, graph_replays: 31, notes: ["The denoiser runs without its graph: <b>."] }));
+  assert.deepEqual(figures.map(({ name, value }) => `${name} ${value}`), ["CUDA graphs 1.0 MiB", "Calls by graph 31"]);
+  assert.equal(String(noteList(notes)), "<li>The denoiser runs without its graph: &lt;b&gt;.</li>");
 });
 
 test("the form's request", () => {
@@ -139,15 +152,26 @@ test("at most two sessions are chosen, and one is given up by a second click", (
 
 test("a row carries no markup of a session's own", () => {
   const evil = { id: `"><script>`, status: "<b>", mode: "<i>", model: "<u>", started_at: "<s>" };
-  const text = String(rows([evil], { chosen: [], asking: null, formats: ["html"], links: (id) => `x?${id}` }));
+  const text = String(rows([evil], { chosen: [], open: { id: evil.id, what: "export" }, formats: ["html"], links: (id) => `x?${id}` }));
   assert.doesNotMatch(text, /<(script|i>|u>|s>)/);
 });
 
 test("a running session cannot be deleted, and the question comes before", () => {
-  const shown = (session, asking = null) => String(rows([session], { chosen: [], asking, formats: [], links: () => "" }));
+  const shown = (session, open = null) => String(rows([session], { chosen: [], open, formats: [], links: () => "" }));
   assert.match(shown({ id: "1", status: "running" }), /data-act="ask" disabled/);
   assert.doesNotMatch(shown({ id: "1", status: "ok" }), /data-act="delete"/);
-  assert.match(shown({ id: "1", status: "ok" }, "1"), /data-act="keep".*data-act="delete"/s);
+  assert.match(shown({ id: "1", status: "ok" }, { id: "1", what: "delete" }), /data-act="keep".*data-act="delete"/s);
+});
+
+test("the export menu has every format that is offered, and the snapshot where one was kept", () => {
+  const shown = (session, open) =>
+    String(rows([session], { chosen: [], open, formats: ["html", "csv", "later"], links: (id, format, saved) => `/${id}/${format}/${saved}` }));
+  const links = (text) => [...text.matchAll(/href="([^"]+)" download/g)].map(([, link]) => link);
+  const open = { id: "1", what: "export" };
+  assert.deepEqual(links(shown({ id: "1", status: "ok" }, null)), []);
+  assert.deepEqual(links(shown({ id: "1", status: "ok" }, open)), ["/1/html/true", "/1/csv/true", "/1/later/true"]);
+  assert.deepEqual(links(shown({ id: "1", status: "ok", snapshot: true }, open)).at(-1), "/1/memory_viz/true");
+  assert.match(shown({ id: "1", status: "ok" }, open), /aria-expanded="true"/);
 });
 
 test("differences in words", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { MAX_LOG, MAX_POINTS, empty, greeted, missed, taken, totalSteps } from "../../javascript/vram_pilot/history.mjs";
+import { MAX_LOG, MAX_MOMENTS, MAX_POINTS, advanced, empty, greeted, missed, taken, totalSteps } from "../../javascript/vram_pilot/history.mjs";
 
 const hello = (cursor = 0, stream = "s", reset = false) => ({ stream, cursor, reset, now_s: 100 });
 const begun = (cursor = 0) => greeted(empty(), hello(cursor));
@@ -35,9 +35,11 @@ test("what fell out is counted and told once", () => {
   assert.deepEqual(history.log.map(({ kind }) => kind), ["lost"]);
 });
 
-test("a gap that nobody told of is found by the cursor", () => {
-  const history = taken(all(begun(), [step(0)]), 4, step(3));
-  assert.equal(history.lost, 2);
+test("cursors that are left out were not asked for, and are no gap", () => {
+  const history = taken(all(begun(), [step(0)]), 4, step(1));
+  assert.deepEqual([history.lost, history.cursor, history.log], [0, 4, []]);
+  assert.equal(advanced(history, 9).cursor, 9);
+  assert.equal(advanced(history, 3), history);
 });
 
 test("a page that begins has missed nothing", () => {
@@ -61,7 +63,7 @@ test("memory is bounded", () => {
   assert.equal(history.log.length, MAX_LOG);
   assert.equal(history.points.at(-1).n, 2499);
   const marked = all(begun(), Array.from({ length: 3000 }, () => started()));
-  assert.ok(marked.marks.length <= MAX_POINTS);
+  assert.ok(marked.marks.length <= MAX_POINTS && marked.moments.length <= MAX_MOMENTS);
 });
 
 test("a job counts its steps, its phases and its end", () => {
@@ -89,6 +91,7 @@ test("marks stand where the mode, the pass and the job changed", () => {
   const change = { type: "ModeChanged", t_s: 1, session_id: "a", step: 1, from_mode: "full", to_mode: "lowvram", reason: "asked", failed: false };
   const history = all(begun(), [started(), step(0), change, step(1), step(0, { pass_name: "hires" }), { ...change, failed: true }]);
   assert.deepEqual(history.marks.map(({ kind, n }) => [kind, n]), [["job", 0], ["mode", 1], ["pass", 2], ["failed", 3]]);
+  assert.deepEqual(history.moments.map(({ kind, tS }) => [kind, tS]), [["job", 0], ["mode", 1], ["pass", 0], ["failed", 1]], "by time, too");
   assert.match(history.log[1].text, /lowvram could not be entered; full stays in force/);
 });
 

@@ -8,17 +8,32 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = "vram_pilot.mjs"
 STYLE = "style.css"
 HELPERS = (
+    "board",
     "chart",
+    "columns",
     "compare",
     "connection",
     "format",
+    "gauges",
     "history",
+    "holders",
     "link",
     "live",
+    "live_view",
     "markup",
+    "moment",
     "now",
+    "now_view",
+    "page",
+    "paint",
+    "plots",
+    "readings",
+    "series",
     "sessions",
+    "sessions_view",
     "timers",
+    "trace",
+    "tracks",
     "urls",
 )
 

@@ -16,6 +16,9 @@ MODE_HELP = {
     "tensorrt": "The denoiser runs as a TensorRT engine.",
     "auto": "The fastest mode that fits is chosen for you.",
 }
+#: Stretches of time that the instruments can show, in seconds, and the one that they begin with.
+WINDOWS = {30: "30 s", 120: "2 min", 600: "10 min"}
+WINDOW_S = 120
 
 
 def tab_html() -> str:
@@ -41,6 +44,7 @@ def _now() -> str:
  <p class="vp-mode" data-vp="mode">—</p>
  <p class="vp-why" data-vp="why" role="status"></p>
  <p class="vp-meta" data-vp="meta"></p>
+ <ul class="vp-note vp-notes" data-vp="notes" aria-label="Notes on the mode" hidden></ul>
  <p class="vp-note" data-vp="store-note" hidden></p>
 </div>
 <form class="vp-control" data-vp="control" aria-label="Change the mode">
@@ -103,14 +107,36 @@ def _live() -> str:
 <div class="vp-charts">
 {_chart("latency", "Time of each step", "")}
 {_chart("memory", "Memory at each step's end", _LEGEND)}
-</div>
-<div class="vp-charts">
+</div></div>
+{_instruments()}
+<div class="vp-charts" data-vp="live-more" hidden>
 <section class="vp-card" aria-labelledby="vp-phases-title"><h3 id="vp-phases-title">Where the time went</h3>
  <div data-vp="phases"></div><p class="vp-quietly" data-vp="phases-empty">Shown as soon as a phase has ended.</p></section>
 <section class="vp-card" aria-labelledby="vp-log-title"><h3 id="vp-log-title">What happened</h3>
  <ol class="vp-log" data-vp="log" tabindex="0" aria-labelledby="vp-log-title"></ol>
  <p class="vp-quietly" data-vp="log-empty">Mode changes and notes are listed here.</p></section>
-</div></div>
+</div>
+</section>"""
+
+
+def _instruments() -> str:
+    """One axis of time for all of them. The script makes the tracks, as it knows what there is to show."""
+    choices = "".join(
+        f'<label><input type="radio" name="vp-window" value="{seconds}"{" checked" if seconds == WINDOW_S else ""}>'
+        f"<span>{text}</span></label>"
+        for seconds, text in WINDOWS.items()
+    )
+    return f"""<section class="vp-card vp-instruments" aria-labelledby="vp-instruments-title">
+<div class="vp-tools"><h3 id="vp-instruments-title">Instruments</h3>
+ <span class="vp-quietly" data-vp="moment"></span>
+ <fieldset class="vp-windows" data-vp="windows"><legend class="vp-hidden">Shown time</legend>{choices}</fieldset>
+ <button type="button" class="vp-button" data-vp="pause" aria-pressed="false">Pause</button></div>
+<div class="vp-tracks" data-vp="tracks" tabindex="0" role="group"
+ aria-label="Instruments over time: left and right arrow keys read single moments, up and down rows of the memory map"
+></div>
+<div class="vp-axis" data-vp="axis" aria-hidden="true"></div>
+<p class="vp-quietly vp-missing-line" data-vp="missing" hidden></p>
+<p class="vp-hidden" data-vp="told" role="status"></p>
 </section>"""
 
 

@@ -13,8 +13,12 @@ import pytest
 from vram_pilot.errors import RefusedError, UsageError
 from vram_pilot.panel import assets, view
 from vram_pilot.panel.fields import STANDING, request_from_fields
-from vram_pilot.panel.page import tab_html
+from vram_pilot.panel.page import WINDOW_S, WINDOWS, tab_html
 from vram_pilot.settings import ACCELERATES, BUILT_ACCELERATES, BUILT_MODES, NOT_ACCELERATED, ModeRequest
+from vram_pilot.telemetry.columns import ROWS
+from vram_pilot.telemetry.fields import CLOCK_EVENTS
+from vram_pilot.telemetry.memory_map import PERIOD_S
+from vram_pilot.telemetry.rates import LANE_BYTES_PER_S
 
 ROOT = Path(__file__).resolve().parents[3]
 VOID = {"input", "br", "link", "meta"}
@@ -53,9 +57,9 @@ def test_the_markup_is_whole_and_its_references_lead_somewhere() -> None:
 
 
 def test_every_place_that_the_script_fills_is_there() -> None:
-    script = (ROOT / "javascript" / assets.SCRIPT).read_text(encoding="utf-8")
-    used = set(re.findall(r'(?:slot|text|show|fill|say|on)\("([a-z-]+)"', script))
-    assert used and used <= set(Tree(tab_html()).with_attribute("data-vp"))
+    scripts = [path.read_text(encoding="utf-8") for name, path in assets.FILES.items() if name.endswith(".mjs")]
+    used = {place for script in scripts for place in re.findall(r'page\.(?:slot|text|show|fill|say|on)\("([a-z-]+)"', script)}
+    assert len(used) > 30 and used <= set(Tree(tab_html()).with_attribute("data-vp"))
 
 
 def test_exactly_the_built_modes_are_offered() -> None:
@@ -154,6 +158,34 @@ def test_every_file_of_the_script_is_known_on_both_sides() -> None:
     script = (ROOT / "javascript" / assets.SCRIPT).read_text(encoding="utf-8")
     listed = re.search(r"const HELPERS = \[(.*?)\];", script, re.DOTALL)
     assert listed and sorted(re.findall(r'"(\w+)"', listed[1])) == sorted(assets.HELPERS)
+
+
+def script(name: str) -> str:
+    return (ROOT / "javascript" / "vram_pilot" / f"{name}.mjs").read_text(encoding="utf-8")
+
+
+def table(name: str, constant: str) -> dict[str, str]:
+    """An object of names and plain values in a script."""
+    found = re.search(rf"const {constant} = \{{(.*?)\}};", script(name), re.DOTALL)
+    assert found
+    return dict(re.findall(r'(\w+): "?([\w.]+)', found[1]))
+
+
+def test_both_sides_agree_on_what_they_share() -> None:
+    assert {name: int(bit, 16) for name, bit in table("gauges", "CLOCK_EVENTS").items()} == CLOCK_EVENTS
+    assert set(table("gauges", "EVENT_KINDS")) == set(CLOCK_EVENTS)
+    assert {int(name): float(rate) for name, rate in table("gauges", "LANE").items()} == LANE_BYTES_PER_S
+    assert f"const ROWS = {ROWS};" in script("columns") and f"const SLOT_S = {PERIOD_S};" in script("columns")
+    assert sorted(map(int, table("tracks", "WINDOWS"))) == sorted(WINDOWS) and f"windowS: {WINDOW_S}" in script("board")
+
+
+def test_every_metric_that_is_shown_is_documented() -> None:
+    known = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r'"((?:gpu|host|process)_[a-z0-9_]+|\w+_ratio)"', script("gauges") + script("readings")))
+    shown |= set(re.findall(r"(?:values|facts)\.(\w+)", script("holders") + script("gauges")))
+    assert len(shown) > 20
+    for name in shown - {"host_ram_used_bytes"}:
+        assert f"`{name}`" in known, name
 
 
 def test_the_scripts_import_by_relative_address_only() -> None:
