@@ -112,6 +112,14 @@ def test_nothing_is_wider_than_the_page(visit: Visit) -> None:
         assert holder * 0.9 <= width <= holder + 13
 
 
+def test_no_letter_of_an_axis_is_cut_off(visit: Visit) -> None:
+    cut = visit.page.evaluate(
+        "[...document.querySelectorAll('.live')].flatMap(live => [...live.querySelectorAll('.ytick text')].filter(text => "
+        "text.getBoundingClientRect().left < live.getBoundingClientRect().left).map(text => text.textContent))"
+    )
+    assert cut == []
+
+
 def test_the_colours_are_the_pages(visit: Visit) -> None:
     dark = visit.page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     palette = DARK if dark else LIGHT
@@ -241,7 +249,7 @@ def test_served_by_the_panel_it_draws_too_and_reaches_nothing(seen: Watched, app
     address = f"{seen.served.url}/vram-pilot/v1/sessions/{app.keep(SESSION)}/report"
     visit = Visit(seen.page.context.new_page(), address)
     visit.page.wait_for_function(DRAWN, arg=NAMES)
-    assert "torch: in use: 2.05 GiB" in Chart(visit, "vram").told(0.2, 0.5)
+    assert "Torch, in use: 2.05 GiB" in Chart(visit, "vram").told(0.2, 0.5)
     with visit.page.expect_download() as waiting:
         visit.page.click('[data-chart="vram"] .modebar-btn[data-title*="PNG" i]')
     assert waiting.value.suggested_filename == "vram.png"

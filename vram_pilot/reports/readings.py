@@ -130,7 +130,7 @@ def ram(session: Mapping[str, Any]) -> Chart | None:
     samples = _samples(session)
     total, available = _column(samples, "host_ram_total_bytes"), _column(samples, "host_ram_available_bytes")
     used = [None if whole is None or free is None else whole - free for whole, free in zip(total, available)]
-    lines = (("host_used", "in use on the machine", "limit"), ("process_rss_bytes", "this process", "first"))
+    lines = (("host_used", "in use on the machine", "second"), ("process_rss_bytes", "this process", "first"))
     session = {"samples": {**samples, "host_used": used}}
     unit, scale = byte_unit(_highest(session, lines))
     return _lines(session, _Spec("ram", "Memory of the machine", unit, scale, lines))
@@ -222,12 +222,17 @@ class _Owners:
 
     @property
     def names(self) -> tuple[tuple[str, str], ...]:
-        torch = (("torch: in use", "allocated"), ("torch: kept for later", "cached"))
+        torch = (("Torch, in use", "allocated"), ("Torch, cached", "cached"))
         if not self.has_card:
             return torch
         if not self.has_processes:
-            return (*torch, ("others and the driver", "others"))
-        return (*torch, ("this process beside torch", "process"), ("other processes", "others"), ("the driver", "driver"))
+            return (*torch, ("Others and driver", "others"))
+        return (
+            *torch,
+            ("This process beside torch", "process"),
+            ("Other processes", "others"),
+            ("Driver and the rest", "driver"),
+        )
 
     def rows(self) -> list[tuple[float, ...] | None]:
         """The parts in the order of `names`, in bytes; None where that was not read."""

@@ -23,7 +23,7 @@ SCRIPT = """
     height: undefined,
     autosize: true,
     showlegend: false,
-    margin: { l: 62, r: 10, t: 10, b: isNarrow.matches ? 30 : layout.margin.b - 10 },
+    margin: { l: 74, r: 10, t: 10, b: isNarrow.matches ? 30 : layout.margin.b - 10 },
     annotations: isNarrow.matches ? [] : painted(layout.annotations ?? []),
     dragmode: isTouch.matches ? false : "zoom",
     xaxis: { ...painted(layout.xaxis), range: range ?? layout.xaxis.range, nticks: isNarrow.matches ? 5 : 10 },

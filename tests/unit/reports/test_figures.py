@@ -136,8 +136,8 @@ def test_a_stack_has_one_set_of_times_and_comes_to_the_readings() -> None:
 
 def test_what_is_kept_is_told_from_what_is_used_by_more_than_its_colour() -> None:
     drawn = traces(figures.vram(with_readings(rich_session())))
-    assert drawn["torch: kept for later"]["fillpattern"]["shape"] == "/"
-    assert "fillpattern" not in drawn["torch: in use"]
+    assert drawn["Torch, cached"]["fillpattern"]["shape"] == "/"
+    assert "fillpattern" not in drawn["Torch, in use"]
 
 
 def test_a_long_job_is_thinned_and_no_spike_is_lost() -> None:

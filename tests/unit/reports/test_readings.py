@@ -67,16 +67,16 @@ class TestVram:
         chart, samples = readings.chart(session, "vram"), session["samples"]
         assert chart is not None
         assert [each.label for each in chart.lines] == [
-            "torch: in use",
-            "torch: kept for later",
-            "this process beside torch",
-            "other processes",
-            "the driver",
+            "Torch, in use",
+            "Torch, cached",
+            "This process beside torch",
+            "Other processes",
+            "Driver and the rest",
         ]
         assert chart.unit == "GiB"
         taken = [(used + driver) / GIB for used, driver in zip(samples["gpu_used_bytes"], samples["gpu_reserved_bytes"])]
         assert chart.sums() == pytest.approx(taken)
-        assert line(session, "vram", "torch: in use") == pytest.approx([value / GIB for value in samples["allocated_bytes"]])
+        assert line(session, "vram", "Torch, in use") == pytest.approx([value / GIB for value in samples["allocated_bytes"]])
 
     def test_what_is_read_rarely_holds_until_it_is_read_again(self) -> None:
         session = only(
@@ -86,21 +86,21 @@ class TestVram:
             gpu_process_bytes=[None, 4 * GIB, None, None],
             gpu_other_processes_bytes=[None, 3 * GIB, None, 2 * GIB],
         )
-        assert line(session, "vram", "this process beside torch") == [1.0] * 4
-        assert line(session, "vram", "other processes") == [3.0, 3.0, 3.0, 2.0]
-        assert line(session, "vram", "the driver") == [1.0, 1.0, 1.0, 2.0]
+        assert line(session, "vram", "This process beside torch") == [1.0] * 4
+        assert line(session, "vram", "Other processes") == [3.0, 3.0, 3.0, 2.0]
+        assert line(session, "vram", "Driver and the rest") == [1.0, 1.0, 1.0, 2.0]
 
     def test_where_processes_are_not_told_apart_others_and_driver_are_one(self) -> None:
         session = with_readings(rich_session(), processes=False)
         chart = readings.chart(session, "vram")
         assert chart is not None
-        assert [each.label for each in chart.lines][2:] == ["others and the driver"]
+        assert [each.label for each in chart.lines][2:] == ["Others and driver"]
         assert "does not tell processes apart" in (chart.note or "")
 
     def test_without_a_card_it_is_torchs_part_alone(self) -> None:
         chart = readings.chart(with_readings(rich_session(), card=False), "vram")
         assert chart is not None
-        assert [each.label for each in chart.lines] == ["torch: in use", "torch: kept for later"]
+        assert [each.label for each in chart.lines] == ["Torch, in use", "Torch, cached"]
         assert "the card itself was not read" in (chart.note or "")
 
     def test_readings_of_different_moments_make_no_negative_part(self) -> None:
