@@ -163,6 +163,8 @@ def test_a_capture_that_cuda_breaks_off_leaves_the_allocator_and_the_streams_usa
     denoiser: Denoiser, share: float | None, all_known: None
 ) -> None:
     expected = [denoiser.expect(seed) for seed in range(6)]
+    torch.manual_seed(1)
+    numbers = torch.randn(8, device=DEVICE)
     before = settled_memory()
     with denoiser.captured(share) as runner:
         with in_the_middle(denoiser, wait_for_the_device):
@@ -171,6 +173,8 @@ def test_a_capture_that_cuda_breaks_off_leaves_the_allocator_and_the_streams_usa
             assert "the capture failed" in (runner.reason or ""), runner.reason
         settled_memory()  # fails as long as the allocator takes a capture to be under way
         torch.empty(2**30, dtype=torch.uint8, device=DEVICE).fill_(1)
+        torch.manual_seed(1)
+        assert torch.equal(torch.randn(8, device=DEVICE), numbers)  # fails as long as the generator takes one to be under way
         runner.job_started()
         for seed in range(6):
             assert torch.equal(denoiser.call(seed), expected[seed])

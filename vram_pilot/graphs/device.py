@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,6 +11,8 @@ import torch
 
 from vram_pilot.graphs.capture import Graph
 from vram_pilot.graphs.signature import tensors_of
+
+log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
 
@@ -25,6 +28,7 @@ class CudaGraphs:
         self._pool = torch.cuda.graph_pool_handle()
         self._last: torch.cuda.Stream | None = None  # the stream that the latest call was on
         self._broken: list[torch.cuda.CUDAGraph] = []  # the allocator may still ask them something
+        self._speck = torch.zeros(1, device=device)
 
     def capturing(self) -> bool:
         return torch.cuda.is_current_stream_capturing()
@@ -71,7 +75,19 @@ class CudaGraphs:
             self._broken.append(graph)
             if _end_allocation(self._stream.device_index, self._pool):
                 torch._C._cuda_releasePool(self._stream.device_index, self._pool)
+            self._capture_nothing()
             raise
+
+    def _capture_nothing(self) -> None:
+        """A capture that CUDA broke off leaves torch's random generator in the belief that it goes on: then no random number
+        can be drawn on the device any more. One that comes to its end sets that right."""
+        try:
+            graph = torch.cuda.CUDAGraph()
+            graph.capture_begin(pool=torch.cuda.graph_pool_handle(), capture_error_mode="thread_local")
+            self._speck.zero_()
+            graph.capture_end()
+        except Exception:
+            log.exception("VRAM Pilot: torch could not be tidied up after a capture that failed")
 
     def random_state(self) -> list[torch.Tensor]:
         return [torch.get_rng_state(), torch.cuda.get_rng_state(self._device)]

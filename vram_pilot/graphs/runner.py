@@ -75,6 +75,7 @@ class GraphRunner:
         self._structure: Structure | None = None
         self._captured_in_job = 0
         self._called_in_job = False
+        self._given_up: str | None = None  # why nothing more is captured in this job
         self._reason: str | None = None
         self._lock = threading.RLock()
         self._inside = self._trying = False
@@ -124,7 +125,7 @@ class GraphRunner:
     def job_started(self) -> None:
         """From here on each graph is compared with eager once more before it is trusted."""
         self._checked.clear()
-        self._captured_in_job, self._called_in_job = 0, False
+        self._captured_in_job, self._called_in_job, self._given_up = 0, False, None
         for key in [key for key, block in self._blocked.items() if not block.for_good]:
             del self._blocked[key]
 
@@ -160,8 +161,8 @@ class GraphRunner:
         log.warning("VRAM Pilot: memory ran out, the denoiser's graphs are given up")
         self.drop_graphs()
         graphs.give_back()
-        self._captured_in_job = MAX_GRAPHS
-        return self._eager(call, "memory ran out")
+        self._given_up = "memory ran out"
+        return self._eager(call, self._given_up)
 
     def _decide(self, graphs: Graphs, call: Call) -> Any:
         try:
@@ -243,7 +244,9 @@ class GraphRunner:
         count = self._seen.get(key, 0) + 1
         _remember(self._seen, key, count)
         not_yet = self._surroundings.capturable()
-        if self._captured_in_job >= MAX_GRAPHS:
+        if self._given_up is not None:
+            not_yet = self._given_up
+        elif self._captured_in_job >= MAX_GRAPHS:
             not_yet = "the calls of this job are all different"
         elif sys.getprofile() is not None:
             not_yet = "a Python profiler is running"
