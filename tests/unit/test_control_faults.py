@@ -132,6 +132,24 @@ def test_a_switch_that_is_broken_off_is_finished_before_the_next_call(
     assert rig.restored()
 
 
+@pytest.mark.parametrize("where", ["drop", "load", "views"])
+def test_a_switch_in_mid_job_that_is_broken_off_is_made_good_before_the_next_job(
+    where: str, rig: Controlled, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mode in force had been left already: it counts as in force no longer."""
+    rig.controller.request(MEDVRAM)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+
+        def switch(step: int) -> None:
+            if step == 1:
+                patch.setattr(Unit, where, _raises(KeyboardInterrupt))
+                rig.controller.request(ModeRequest("lowvram", 2), "job")
+
+        rig.host.generate(3, at_step=switch)
+    with device.guard():
+        assert rig.in_force_at_each_step(3) == ["medvram"] * 3
+
+
 def _raises(kind: type[BaseException]) -> Callable[..., None]:
     def broken_off(*_: Any) -> None:
         raise kind

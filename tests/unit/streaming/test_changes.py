@@ -130,6 +130,33 @@ def test_a_change_that_outlives_its_mode(
     assert copies.hazards == []
 
 
+@pytest.mark.parametrize("pair", [(0, 5), (5, 0), (3, 4), (4, 3), (7, 1), (1, 7)])
+@pytest.mark.parametrize("what", ["tied", "exchanged"])
+def test_any_two_layers_whether_they_stay_on_the_device_or_not(
+    what: str, pair: tuple[int, int], rig: MakeRig, copies: DelayedCopies, device: FakeDevice
+) -> None:
+    host, controller = rig(BLOCKS)
+    one, other = (host.module("denoiser").blocks[number].inner for number in pair)
+    own = one.weight, other.weight
+    before = state_of(host.components())
+
+    def change(step: int) -> None:
+        if step == 1:
+            one.weight, other.weight = (own[1], own[1]) if what == "tied" else (own[1], own[0])
+        elif step == 4:
+            one.weight, other.weight = own
+
+    expected = host.generate(6, at_step=change)
+    controller.request(MODES["lowvram-half"])
+    assert controller.report().resident_bytes, "some blocks stay"
+    for _ in range(2):
+        with device.guard():
+            assert torch.equal(host.generate(6, at_step=change), expected)
+    assert copies.hazards == []
+    controller.request(ModeRequest())
+    assert differences(before, state_of(host.components())) == []
+
+
 # ------------------------------------------------------------------------------------------------------------ other components
 
 

@@ -17,6 +17,7 @@ from tests.fakes.models import DIFFUSERS, LDM, Family
 from tests.fakes.state import differences, raw, state_of
 from tests.unit.streaming.conftest import Rig
 from vram_pilot.settings import ModeRequest
+from vram_pilot.streaming.units import Unit
 
 MakeRig = Callable[..., Rig]
 LOWVRAM = ModeRequest("lowvram", 0)
@@ -378,3 +379,31 @@ def test_case_c2_checksums_after_200_steps(rig: MakeRig, copies: DelayedCopies, 
     assert all(torch.equal(raw(tensor), was) for tensor, was in zip(host.module("denoiser").parameters(), before))
     controller.request(ModeRequest())
     assert all(torch.equal(raw(tensor), was) for tensor, was in zip(host.module("denoiser").parameters(), before))
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_planning_anew_that_fails_half_way_costs_no_image(
+    at: int, rig: MakeRig, copies: DelayedCopies, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device is full at the moment when the blocks are seen to take another order."""
+    host, controller = rig()
+    denoiser = host.module("denoiser")
+    assert isinstance(denoiser, Blocks)
+    denoiser.route = ROUTES["reversed"]
+    expected = host.generate(5)
+    controller.request(ModeRequest("lowvram", 2))
+    load, left = Unit.load, [at]
+
+    def sometimes(unit: Unit, target: torch.device) -> None:
+        left[0] -= 1
+        if left[0] == -1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        load(unit, target)
+
+    with monkeypatch.context() as patch, device.guard():
+        patch.setattr(Unit, "load", sometimes)
+        assert torch.equal(host.generate(5), expected)
+    with device.guard():
+        assert torch.equal(host.generate(5), expected)
+    assert controller.effective() == ModeRequest("lowvram", 2)
+    assert copies.hazards == []
