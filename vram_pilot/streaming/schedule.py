@@ -12,10 +12,13 @@ one after another, each waiting for its copy. Bound from below by max(compute, s
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 ALIGNMENT = 512
+#: Up to so many units every choice of resident ones is tried.
+FEW = 7
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,11 @@ def schedule(
         return Schedule(frozenset(range(len(costs))), (), (), (), 0, 0, sum(cost.seconds for cost in costs))
     resident = _spread(costs, budget_bytes)
     best = _arrange(costs, resident, arena_bytes, rate, gap_s)
+    if len(costs) <= FEW:  # a unit that is streamed alone cannot be copied ahead: with so few, each choice is looked at
+        for chosen in _all_choices(costs, budget_bytes):
+            candidate = _arrange(costs, chosen, arena_bytes, rate, gap_s)
+            best = candidate if candidate.step_s < best.step_s else best
+        return best
     target = floor_s(costs, resident, rate) * 1.005
     for attempt in range(tries):
         if best.step_s <= target or not best.resident:
@@ -170,6 +178,13 @@ def with_best_arena(
             break
     assert best is not None
     return best
+
+
+def _all_choices(costs: Sequence[UnitCost], budget_bytes: int) -> Iterator[frozenset[int]]:
+    for count in range(len(costs)):
+        for chosen in combinations(range(len(costs)), count):
+            if sum(costs[index].size_bytes for index in chosen) <= budget_bytes:
+                yield frozenset(chosen)
 
 
 def _spread(costs: Sequence[UnitCost], budget_bytes: int) -> frozenset[int]:
