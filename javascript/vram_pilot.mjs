@@ -10,6 +10,8 @@ const HELPERS = [
 const STATE_MS = { busy: 2000, calm: 15000 };
 /** Between two drawings at least; what comes first is drawn at once. */
 const DRAW_MS = 100;
+/** As a page is turned round or laid out anew, it may be out of sight for so long. */
+const LEAVE_MS = 200;
 /** The card's limits are known soon after its first reading. */
 const FACTS_MS = 1000;
 /** The log says how long ago things were, in steps of so many seconds. */
@@ -32,13 +34,16 @@ function found() {
   });
 }
 
-/** Tells, now and from now on, whether somebody can see the element. */
+/** Tells, now and from now on, whether somebody can see the element. One that is gone for a moment only has not been gone. */
 function watch(element, tell) {
   let near = false;
+  let leaving = null;
   const now = () => tell(near && !document.hidden);
   new IntersectionObserver((entries) => {
     near = entries[entries.length - 1].isIntersecting;
-    now();
+    clearTimeout(leaving);
+    if (near) now();
+    else leaving = setTimeout(now, LEAVE_MS);
   }).observe(element);
   document.addEventListener("visibilitychange", now);
 }

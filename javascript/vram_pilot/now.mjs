@@ -96,7 +96,7 @@ export function answer({ applies, refusal }) {
 }
 
 const LINK = {
-  idle: "Paused",
+  idle: "Not watching",
   connecting: "Connecting …",
   streaming: "Live",
   polling: "Live, by polling",

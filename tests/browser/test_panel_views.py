@@ -174,8 +174,8 @@ def a_job(app: FakeApp) -> None:
 def test_it_fits_and_can_be_read(browser: Browser, kept: FakeApp, viewport: dict[str, int], dark: bool) -> None:
     kept.open = False
     with watched(browser, kept, viewport=viewport) as seen:
-        seen.dark(dark)
         seen.open_tab()
+        seen.dark(dark)  # gradio sets the page's own theme while it starts
         a_job(kept)
         seen.wait_for(lambda: seen.dots() == 26)
         seen.page.locator('[data-track="map"] [data-part="plot"]').hover()
@@ -193,6 +193,7 @@ def test_it_fits_and_can_be_read(browser: Browser, kept: FakeApp, viewport: dict
                 expect(seen.slot("compared")).to_be_visible()
                 seen.page.get_by_role("button", name="Export").nth(1).click()
             shoot(seen, f"{view}-{viewport['width']}-{'dark' if dark else 'light'}")
+            assert seen.page.evaluate("document.body.classList.contains('dark')") is dark
             assert seen.page.evaluate(LOW_CONTRAST) == []
             assert seen.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
             overflowing = "[...document.querySelectorAll('#vram-pilot *')].filter((e) => e.checkVisibility() && "
