@@ -121,6 +121,7 @@ class WebUI:
         variables = {
             **os.environ,
             "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",
             "SD_WEBUI_RESTARTING": "1",
             "GRADIO_ANALYTICS_ENABLED": "False",
             "no_proxy": "127.0.0.1",
@@ -152,6 +153,7 @@ class WebUI:
                 with self._grown:
                     self._lines += re.split(r"[\r\n]+", raw.decode("utf-8", "replace").strip("\r\n"))
                     self._grown.notify_all()
+            log.write(f"\n(the process has ended with status {process.wait()})\n".encode())
         with self._grown:
             self._ended = True
             self._grown.notify_all()

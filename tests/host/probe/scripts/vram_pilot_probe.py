@@ -192,6 +192,7 @@ def _extension(app: FastAPI) -> dict[str, Any]:
 
 def _break_activation(how: str) -> None:
     """The next entering of a mode fails (or ends the process) when the weights begin to move."""
+    from vram_pilot.hosts.a1111 import entry
     from vram_pilot.streaming.bank import WeightBank
 
     original = WeightBank.swap
@@ -199,6 +200,7 @@ def _break_activation(how: str) -> None:
     def swap(*args: Any, **kwargs: Any) -> Any:
         WeightBank.swap = original  # type: ignore[method-assign]
         if how == "exit":
+            entry.app().store.flush()  # that a session has begun is on the disk by then
             os._exit(9)
         raise RuntimeError("injected: no weight moves")
 
