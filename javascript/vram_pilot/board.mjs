@@ -68,8 +68,7 @@ export class Board {
     this.#build();
     this.#note("memory", readings.newestS === null ? "Drawn with the first reading." : this.#whyNoCard());
     this.#note("map", this.#whyNoMap());
-    if (readings.newestS === null) return;
-    this.#measure();
+    if (readings.newestS === null || !this.#measure()) return;
     this.#window = { from: readings.newestS - this.windowS, to: readings.newestS };
     const beside = plots.memory(this.#sheet("memory"), this.#series(), layersOf(this.#state.cuda));
     set(this.#parts.get("memory").top, beside.top);
@@ -119,12 +118,15 @@ export class Board {
     if (JSON.stringify(found) !== JSON.stringify(this.#colours)) this.#colours = found;
   }
 
-  /** Sizes are read all at once, before anything is written. */
+  /** Sizes are read all at once, before anything is written. False while the page is just being laid out. */
   #measure() {
     if (this.#restyled) this.#takeColours();
-    if (this.#sizes.size) return;
+    if (this.#sizes.size) return true;
     const ratio = this.world.ratio();
-    for (const [name, { plot }] of this.#parts) this.#sizes.set(name, { width: plot.clientWidth, height: plot.clientHeight, ratio });
+    const found = [...this.#parts].map(([name, { plot }]) => [name, { width: plot.clientWidth, height: plot.clientHeight, ratio }]);
+    if (found.some(([, { width }]) => width === 0)) return false;
+    this.#sizes = new Map(found);
+    return true;
   }
 
   #note(name, text) {

@@ -47,7 +47,9 @@ export class LiveView {
   }
 
   #drawChart(name, make) {
-    const drawn = make(this.link.history, Math.max(this.page.slot(name).clientWidth, 200));
+    const width = this.page.slot(name).clientWidth;
+    if (width === 0) return; // the page is just being laid out
+    const drawn = make(this.link.history, Math.max(width, 200));
     this.#plans[name] = drawn.plan;
     this.page.fill(name, drawn.svg);
     this.page.text(`${name}-figures`, drawn.figures);
