@@ -129,13 +129,16 @@ export function marks(context, found, { width, height }, colours, named) {
   if (named) names(context, found.filter(({ kind }) => kind !== "end"), width, colours);
 }
 
+/** What the scale's own label takes of the right edge. */
+const SCALE_WIDTH = 64;
+
 function names(context, found, width, colours) {
   const free = [0, 0]; // up to where each row is taken
   context.font = colours.font;
   context.textBaseline = "top";
   for (const { kind, label, x } of found) {
     const wide = context.measureText(label).width + 8;
-    const left = Math.min(x + 3, width - wide);
+    const left = Math.min(x + 3, width - SCALE_WIDTH - wide);
     const row = free.findIndex((taken) => left >= taken);
     if (row < 0) continue;
     context.fillStyle = colours.ground;

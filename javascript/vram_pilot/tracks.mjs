@@ -15,8 +15,8 @@ export const layersOf = (hasCard) => (hasCard ? CARD_LAYERS : RAM_LAYERS);
 
 /** All tracks. gauges: those of gauges.mjs that are shown; hasCard: whether the memory is a card's. */
 export function tracks(gauges, hasCard) {
-  return html`${track("memory", hasCard ? "Who holds the VRAM" : "Who holds the RAM", html`<ul class="vp-keys" data-part="legend"></ul>`)}
-    ${track("map", "Torch's memory map", html`<ul class="vp-keys" data-part="legend"></ul>`)}
+  return html`${track("memory", hasCard ? "VRAM in use" : "RAM in use", html`<ul class="vp-keys" data-part="legend"></ul>`)}
+    ${track("map", "Torch memory map", html`<ul class="vp-keys" data-part="legend"></ul>`)}
     ${gauges.map((gauge) => track(gauge.name, gauge.title, gauge.events ? html`<ul class="vp-keys" data-part="legend"></ul>` : ""))}`;
 }
 

@@ -263,7 +263,7 @@ def some(count: int, most: int) -> list[int]:
     return sorted({round(number * (count - 1) / (most - 1)) for number in range(most)}) if count > most else list(range(count))
 
 
-@pytest.mark.parametrize("most", [6, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("most", [6, pytest.param(20, marks=pytest.mark.slow)])
 @every_mode
 def test_a_fault_in_any_move_costs_at_most_the_mode(
     subject: Subject, which: int, most: int, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
