@@ -130,16 +130,18 @@ def test_this_processs_share_is_at_least_what_torch_reserved_or_unknown(device: 
         assert found["gpu_other_processes_bytes"] is None
 
 
-def test_the_snapshot_agrees_with_the_statistics(device: torch.device) -> None:
-    torch.cuda.empty_cache()
-    blocks = [torch.empty(64 * MIB, dtype=torch.uint8, device=device) for _ in range(12)]
-    del blocks[::2]
-    sampler = SegmentsSampler(device, 2.0, warn=pytest.fail)
-    found, stats = sampler.sample(), torch.cuda.memory_stats(device)
-    unused = stats["reserved_bytes.all.current"] - stats["active_bytes.all.current"]
-    assert found["reserved_free_bytes"] == pytest.approx(unused - (found["graph_pool_bytes"] or 0), abs=2 * MIB)
-    assert found["largest_free_block_bytes"] is not None and found["fragmentation_ratio"] is not None
-    assert found["largest_free_block_bytes"] >= 64 * MIB
+def test_the_snapshot_agrees_with_the_statistics() -> None:
+    """In a process of its own: what earlier tests captured would keep pools, which the statistics count in with the rest."""
+    code = (
+        "import json, torch; from vram_pilot.telemetry.segments import SegmentsSampler; device = torch.device('cuda', 0); "
+        "blocks = [torch.empty(2**26, dtype=torch.uint8, device=device) for _ in range(12)]; del blocks[::2]; "
+        "found = SegmentsSampler(device, 2.0, warn=print).sample(); stats = torch.cuda.memory_stats(device); "
+        "print(json.dumps([found, stats['reserved_bytes.all.current'] - stats['active_bytes.all.current']]))"
+    )
+    found, unused = run_python(code)
+    assert found["reserved_free_bytes"] == unused >= 6 * 64 * MIB
+    assert found["graph_pool_bytes"] == 0
+    assert 64 * MIB <= found["largest_free_block_bytes"] < unused
     assert 0 < found["fragmentation_ratio"] < 1
 
 
