@@ -60,11 +60,11 @@ class Panel:
     def close(self) -> None:
         """Ends every events stream, also those to come. Any thread; idempotent."""
         self._closed = True
+        if self._hub is not None:
+            self._hub.wake_all()
 
     def _is_ending(self) -> bool:
         return self._closed or self.auth.server_is_stopping()
-        if self._hub is not None:
-            self._hub.wake_all()
 
 
 Handler = Callable[[Panel, Request], Awaitable[Response]]

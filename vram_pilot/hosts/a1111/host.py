@@ -34,7 +34,7 @@ class A1111Host:
 
     def device(self) -> torch.device:
         device: torch.device = devices.device
-        if device.type == "cuda" and device.index is None:
+        if device == torch.device("cuda"):  # without an index, it is whichever is current
             return torch.device("cuda", torch.cuda.current_device())
         return device
 
