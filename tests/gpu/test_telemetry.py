@@ -26,7 +26,6 @@ from vram_pilot.telemetry.cuda_device import DeviceFacts, driver_identity, torch
 from vram_pilot.telemetry.fields import fast_fields, slow_fields
 from vram_pilot.telemetry.measure import measure
 from vram_pilot.telemetry.samplers import Telemetry, telemetry
-from vram_pilot.telemetry.segments import SegmentsSampler
 from vram_pilot.units import GIB, MIB
 
 ROOT = Path(__file__).resolve().parents[2]
