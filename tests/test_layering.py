@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "numpy": HOSTS,
     "torch": (
         *("hosts/", "modes/", "streaming/", "graphs/", "engines/", "telemetry/", "bench/"),
-        *("autopilot/recover.py", "autopilot/kernels.py"),
+        *("autopilot/recover.py", "autopilot/kernels.py", "side_streams.py"),
     ),
     "pynvml": ("telemetry/nvml.py",),
     "gradio": PAGES,

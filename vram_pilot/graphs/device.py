@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 
-from vram_pilot.graphs.capture import Graph
+from vram_pilot.graphs.capture import CAPTURE_LOCK, Graph
 from vram_pilot.graphs.signature import tensors_of
+from vram_pilot.side_streams import side_stream
 
 log = logging.getLogger(__name__)
 
@@ -18,14 +20,15 @@ _Answer = TypeVar("_Answer")
 
 
 class CudaGraphs:
-    """Captures on one CUDA device, with a stream and a memory pool of its own that all graphs share: they never run at once."""
+    """Captures on one CUDA device, on a stream of its own. The graphs share a memory pool, since they never run at once."""
 
     device_type = "cuda"
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
-        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = side_stream(device, "capture")
+        self._pool: Any = None
+        self._living: weakref.WeakSet[Any] = weakref.WeakSet()  # the graphs that keep the pool
         self._last: torch.cuda.Stream | None = None  # the stream that the latest call was on
         self._broken: list[torch.cuda.CUDAGraph] = []  # the allocator may still ask them something
         self._speck = torch.zeros(1, device=device)
@@ -42,12 +45,13 @@ class CudaGraphs:
 
     def aside(self, work: Callable[[], _Answer]) -> _Answer:
         current = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current)
-        try:
-            with torch.cuda.stream(self._stream):
-                answer = work()
-        finally:
-            current.wait_stream(self._stream)
+        with CAPTURE_LOCK:  # another thread could be capturing on the stream
+            self._stream.wait_stream(current)
+            try:
+                with torch.cuda.stream(self._stream):
+                    answer = work()
+            finally:
+                current.wait_stream(self._stream)
         for tensor in tensors_of(answer):
             tensor.record_stream(current)
         return answer
@@ -56,16 +60,19 @@ class CudaGraphs:
         self.wait()
         torch.cuda.empty_cache()  # what libraries and `aside` used on the stream that captures
         before = torch.cuda.memory_reserved(self._device)
+        if self._pool is None or not self._living:  # a pool dies with its last graph, and no capture may begin in a dead one
+            self._pool = torch.cuda.graph_pool_handle()
         with torch.cuda.stream(self._stream):
             graph = torch.cuda.CUDAGraph()
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 answer = work()
             except BaseException:
                 with contextlib.suppress(Exception):  # it is what ended the capture that is to be known
                     self._end(graph)
                 raise
             self._end(graph)
+        self._living.add(graph)
         return graph, answer, max(torch.cuda.memory_reserved(self._device) - before, 0)
 
     def _end(self, graph: torch.cuda.CUDAGraph) -> None:
@@ -75,6 +82,7 @@ class CudaGraphs:
             self._broken.append(graph)
             if _end_allocation(self._stream.device_index, self._pool):
                 torch._C._cuda_releasePool(self._stream.device_index, self._pool)
+            self._pool = None  # of which the allocators of device and host memory now think differently
             self._capture_nothing()
             raise
 

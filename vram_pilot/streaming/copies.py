@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import torch
 
+from vram_pilot.side_streams import side_stream
+
 #: Copies that are timed together, and clock cycles a second of a fast card.
 RATE_RUNS, CYCLES = 3, 2e9
 #: Streams that copies take turns on: while one copy runs the next is ready, so that the bus does not wait between them.
@@ -89,7 +91,7 @@ class CudaCopies:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._streams = [torch.cuda.Stream(device) for _ in range(STREAMS)]
+        self._streams = [side_stream(device, f"copy {number}") for number in range(STREAMS)]
         self._last: list[Any] = [None] * STREAMS  # the mark of the newest copy of each stream that nobody has joined
         self._turn = 0
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
+from vram_pilot import side_streams
 from vram_pilot.graphs.device import CudaGraphs
 
 DEVICE = torch.device("cuda", 0)
@@ -24,13 +27,15 @@ class FakeStream:
 
 
 class FakeCuda:
-    """fails: what capture_end raises."""
+    """fails: what capture_end raises; refuses: what capture_begin raises."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.log: list[str] = []
         self.fails: Exception | None = None
-        self.reserved = iter([1000, 1300])
-        self.pools = iter([7, 8])
+        self.refuses: Exception | None = None
+        self.reserved = itertools.count(1000, 300)
+        self.pools = itertools.count(7)
+        monkeypatch.setattr(side_streams, "_streams", {})
         monkeypatch.setattr(torch, "zeros", lambda *_args, **_kwargs: torch.ones(1))
         self.main, self.side = FakeStream(self.log, "main"), FakeStream(self.log, "side")
         self.current = self.main
@@ -39,6 +44,9 @@ class FakeCuda:
         class Graph:
             def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
                 fake.log.append(f"begin {pool} {capture_error_mode} on {fake.current.name}")
+                error, fake.refuses = fake.refuses, None
+                if error is not None:
+                    raise error
 
             def capture_end(self) -> None:
                 fake.log.append("end")
@@ -96,6 +104,47 @@ def test_a_capture_that_cuda_broke_off_is_ended_for_the_allocator_too(cuda: Fake
     assert cuda.log[3:] == ["end", "endAllocateToPool(0, (0, 7))", "releasePool(0, (0, 7))", *NOTHING]
     assert cuda.current is cuda.main
     assert len(graphs._broken) == 1  # the host allocator may still ask it
+
+
+def test_graphs_share_a_pool_while_one_of_them_lives(cuda: FakeCuda) -> None:
+    """A pool is gone with its last graph, and torch refuses a capture in it."""
+    graphs = CudaGraphs(DEVICE)
+    one, two = graphs.record(lambda: None)[0], graphs.record(lambda: None)[0]
+    del one
+    three = graphs.record(lambda: None)[0]
+    del two, three
+    gc.collect()
+    four = graphs.record(lambda: None)[0]
+    begun = [line.split(" thread")[0] for line in cuda.log if line.startswith("begin")]
+    assert begun == ["begin (0, 7)"] * 3 + ["begin (0, 8)"]
+    del four
+
+
+def test_a_pool_in_which_a_capture_broke_off_serves_no_other(cuda: FakeCuda) -> None:
+    graphs = CudaGraphs(DEVICE)
+    kept = graphs.record(lambda: None)[0]
+    cuda.fails = RuntimeError("capture invalidated")
+    with pytest.raises(RuntimeError, match="capture invalidated"):
+        graphs.record(lambda: None)
+    graphs.record(lambda: None)
+    assert cuda.log[-2] == "begin (0, 9) thread_local on side"
+    del kept
+
+
+def test_a_capture_that_does_not_begin_is_tidied_up(cuda: FakeCuda) -> None:
+    cuda.refuses, cuda.fails = RuntimeError("another capture is under way"), RuntimeError("not capturing")
+    with pytest.raises(RuntimeError, match="another capture is under way"):
+        CudaGraphs(DEVICE).record(lambda: pytest.fail("nothing may be captured"))
+    assert cuda.log[-4:] == ["endAllocateToPool(0, (0, 7))", "releasePool(0, (0, 7))", *NOTHING]
+
+
+def test_all_modes_of_a_device_capture_on_one_stream(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuBLAS keeps a workspace for each stream it has ever computed on."""
+    made = []
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: made.append(device) or cuda.side)
+    for _ in range(3):
+        CudaGraphs(DEVICE).record(lambda: None)
+    assert made == [DEVICE]
 
 
 def test_the_error_of_the_work_is_told_and_not_that_of_the_end(cuda: FakeCuda) -> None:
