@@ -244,7 +244,7 @@ class Controller:
             except Exception:  # no room on the device for a model that is about to go, say
                 log.exception("VRAM Pilot: putting the model back as it was launched failed")
                 self._note("The model could not be put back as it was launched; its weights were left in main memory.")
-                self.bank.forget()
+                self._forget_model()
         with self._lock:
             self._effective, self._model_known = AS_LAUNCHED, False
 
@@ -327,12 +327,19 @@ class Controller:
     def _without_model(self) -> None:
         """The host has no model. What the bank may still hold is of one that it dropped without a word."""
         if self.bank.holds_anything():
-            self.bank.forget()
-            self.host.give_back_offload()
+            self._forget_model()
         with self._lock:
             self._effective, self._model_known = AS_LAUNCHED, False
             if self._wanted() != AS_LAUNCHED:
                 self._refusal = "no model is loaded: the mode is applied when one is"
+
+    def _forget_model(self) -> None:
+        """Lets go of a model that is gone, or could not be put back; the host's own offload counts again all the same."""
+        try:
+            self.bank.forget()
+        except Exception:  # a device that fails while weights are brought home
+            log.exception("VRAM Pilot: the weights of a model that is gone could not be let go")
+        self.host.give_back_offload()
 
     def _settle(self) -> None:
         """Nothing of the job that ended is left in flight; where that fails, the mode is entered anew."""

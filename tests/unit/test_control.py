@@ -18,6 +18,7 @@ from vram_pilot.errors import RefusedError, UsageError
 from vram_pilot.modes.as_launched import AsLaunched
 from vram_pilot.session.records import ModeChanged
 from vram_pilot.settings import MAX_BUDGET_MIB, ModeRequest, parse_mode_request
+from vram_pilot.streaming.units import Unit
 
 
 @pytest.fixture
@@ -299,14 +300,28 @@ class _Without:
         return (lambda *_: None) if event == self._left_out else getattr(self._listener, event)  # type: ignore[no-any-return]
 
 
-def test_a_model_that_cannot_be_put_back_before_it_goes(rig: Controlled, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device has no room for it any more; the host goes on with the next model all the same."""
+def release_without_room(unit: Unit, device: torch.device | None = None, release: Any = Unit.release) -> None:
+    if device is None:
+        raise Broken("no room where the weights were launched")
+    release(unit, device)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "fails"),
+    [(AsLaunched, "activate", breaks), (Unit, "release", release_without_room)],
+    ids=["at once", "half-way"],
+)
+def test_a_model_that_cannot_be_put_back_before_it_goes(
+    owner: type, name: str, fails: Callable[..., None], rig: Controlled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device has no room for it any more; the host goes on with the next model all the same, with its own offload."""
     rig.controller.request(LOWVRAM)
     own = rig.host.components()
     with monkeypatch.context() as patch:
-        patch.setattr(AsLaunched, "activate", breaks)
+        patch.setattr(owner, name, fails)
         rig.host.exchange(())
     assert rig.host.faults == []
+    assert rig.host.taken_over is None
     assert rig.restored()
     assert "left in main memory" in rig.notes()
     rig.host.exchange(own)
