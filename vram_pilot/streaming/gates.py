@@ -34,7 +34,7 @@ class Gates:
                 self._before(module, functools.partial(self._enter, part))
                 self._after(module, functools.partial(self._leave, part))
         if self._alone is not None:
-            self._before(self._alone, functools.partial(self._clear, None))
+            self._before(self._alone, self._clear_all)
 
     def remove(self) -> None:
         """Every component ends at home or on the device as a whole; no hook is left."""
@@ -55,11 +55,13 @@ class Gates:
         with self._lock:
             self._busy = {key: count for key, count in self._busy.items() if key[1] in others}
 
-    def _before(self, module: nn.Module, work: Callable[[], None]) -> None:
+    def _before(self, module: nn.Module, work: Callable[[], torch.device | None]) -> None:
+        """work: answers the device that the inputs have to follow to, if any."""
+
         @torch.inference_mode(False)  # what is made under it could not be changed in place later
-        def hook(_module: nn.Module, _args: Any) -> None:
-            if self._open:
-                work()
+        def hook(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            device = work() if self._open else None
+            return None if device is None else _moved(args, device)
 
         self._hooks.append(module.register_forward_pre_hook(hook, prepend=True))
 
@@ -69,11 +71,14 @@ class Gates:
 
         self._hooks.append(module.register_forward_hook(hook, always_call=True))
 
-    def _enter(self, part: Part) -> None:
+    def _enter(self, part: Part) -> torch.device | None:
+        """The part's device when this call has brought it there: its inputs lie where its weights were seen to lie before."""
         with self._lock:
             key = part.component.name, threading.get_ident()
             self._busy[key] = self._busy.get(key, 0) + 1
+            was_there = part.loaded
             self._bring(part)
+            return None if was_there else part.device
 
     def _leave(self, part: Part) -> None:
         with self._lock:
@@ -89,6 +94,9 @@ class Gates:
             self._clear(part)
             part.load()
 
+    def _clear_all(self) -> None:
+        self._clear(None)
+
     def _clear(self, wanted: Part | None) -> None:
         """Sends away what is on the device and idle."""
         with self._lock:
@@ -98,6 +106,10 @@ class Gates:
             for_each(leaving, Part.unload)
             if leaving:
                 torch.clear_autocast_cache()  # casts of their weights would stay on the device
+
+
+def _moved(values: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:
+    return tuple(value.to(device) if isinstance(value, torch.Tensor) else value for value in values)
 
 
 def _doors(part: Part) -> Iterator[nn.Module]:

@@ -19,7 +19,7 @@ class Part:
         self.component = component
         self.units, self.held = split(component.module, left_out)
         self._memory = memory
-        self._device = device
+        self.device = device
         self._names = _names(component)
         self.loaded = False  # every unit is in a device buffer of ours
 
@@ -46,9 +46,9 @@ class Part:
         try:
             for unit in self.everything:
                 if unit.home is None:
-                    unit.take_home(self._memory, self._device)
+                    unit.take_home(self._memory, self.device)
                 if not unit.away:
-                    unit.load(self._device)
+                    unit.load(self.device)
         except BaseException:
             self.unload()
             raise
@@ -60,12 +60,12 @@ class Part:
         return sum(for_each(self.everything, self._send_home))
 
     def _is_there(self, unit: Unit) -> bool:
-        return is_on(unit, self._device)
+        return is_on(unit, self.device)
 
     def _send_home(self, unit: Unit) -> int:
         if unit.home is not None:
             return unit.drop()
-        unit.take_home(self._memory, self._device)
+        unit.take_home(self._memory, self.device)
         return 0
 
     def release(self, device: torch.device | None = None) -> None:
