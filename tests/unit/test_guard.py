@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tests.project import ROOT
 from vram_pilot.guard import ActivationGuard
+from vram_pilot.session.owner import Processes
 
 DIES_INSIDE = """
 import os, pathlib, sys
@@ -74,13 +76,36 @@ def test_a_folder_that_cannot_be_made_costs_the_protection_only(tmp_path: Path) 
     guard.clear()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"mode": "full"}', '{"mode": "full", "pid": "x"}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"mode": "full"}', '{"mode": "full", "owner": {"pid": "x"}}', '{"mode": "full", "owner": {"pid": 1}}'],
+)
 def test_a_damaged_marker_is_a_crash_in_some_mode(text: str, tmp_path: Path) -> None:
     (tmp_path / "entering-1.json").write_text(text)
     assert ActivationGuard(tmp_path).crashed_in() == "a mode"
 
 
-def test_a_marker_of_this_process_id_is_a_dead_ones(tmp_path: Path) -> None:
+def marker(folder: Path, mode: str, **different: object) -> None:
+    """As left by a process like this one, but for what is said to be different."""
+    owner = {**asdict(Processes().this()), **different}
+    (folder / "entering-1.json").write_text(json.dumps({"mode": mode, "owner": owner}))
+
+
+@pytest.mark.parametrize("pid", [os.getpid(), os.getppid()], ids=["this process's", "another living process's"])
+@pytest.mark.parametrize("different", [{"started": "1"}, {"boot": "another"}, {"machine": "another"}], ids=str)
+def test_a_process_id_that_has_come_again_is_no_sign_of_life(pid: int, different: dict[str, str], tmp_path: Path) -> None:
     """After a reboot, or in a container, process ids come again."""
-    (tmp_path / f"entering-{os.getpid()}.json").write_text(json.dumps({"mode": "medvram", "pid": os.getpid()}))
-    assert ActivationGuard(tmp_path).crashed_in() == "medvram"
+    marker(tmp_path, "medvram", pid=pid, **different)
+    guard = ActivationGuard(tmp_path)
+    assert guard.crashed_in() == "medvram"
+    guard.clear()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_this_process_is_entering_is_no_crash_of_it(tmp_path: Path) -> None:
+    """Reload UI starts us anew while a job's thread is entering a mode."""
+    with ActivationGuard(tmp_path).entering("lowvram"):
+        again = ActivationGuard(tmp_path)
+        assert again.crashed_in() is None
+        again.clear()
+        assert list(tmp_path.iterdir())

@@ -98,7 +98,7 @@ def test_a_neighbour_that_is_entering_a_mode_is_neither_a_crash_nor_forgotten(tm
         notes = started(tmp_path, ModeRequest("full"))[2]
         assert "medvram" in notes[0]
         markers = list(tmp_path.glob("entering-*.json"))
-        assert [json.loads(marker.read_text())["pid"] for marker in markers] == [neighbour.pid]
+        assert [json.loads(marker.read_text())["owner"]["pid"] for marker in markers] == [neighbour.pid]
         assert started(tmp_path, ModeRequest("full"))[1].standing() == ModeRequest("full")
         neighbour.kill()
         neighbour.wait(10)
