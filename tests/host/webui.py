@@ -20,6 +20,8 @@ from tests.project import ROOT
 
 EXTENSION = "sd-webui-vram-pilot"
 START_S = 180.0
+#: Another thread's output may stand before it on its line.
+STARTED = r"Startup time: \d"
 #: What a fresh config.json must hold, so that the WebUI restores these after a request that overrides them. Without the cache
 #: of encoded prompts, every job runs the text encoder.
 RESTORED = {
@@ -138,7 +140,7 @@ class WebUI:
             start_new_session=True,
         )
         threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
-        self.wait_for(r"^Startup time:")
+        self.wait_for(STARTED)
         self.client.wait_until_it_answers(self._process)
         assert self.client.get("/vram-pilot-probe/loaded")["name"], f"no model was loaded, see {self.log}"
         self.started_s = time.monotonic() - begun
@@ -208,7 +210,7 @@ class WebUI:
 
     def wait_for_reload(self, since: int) -> None:
         self.wait_for(r"Restarting UI\.", since)  # a progress bar may stand before it
-        self.wait_for(r"^Startup time:", since)
+        self.wait_for(STARTED, since)
         self.client.wait_until_it_answers(self._process)
 
     def __enter__(self) -> WebUI:
