@@ -16,11 +16,13 @@ from vram_pilot.session.timeline import Timeline
 from vram_pilot.settings import (
     KEEP_SESSIONS,
     KEEP_SNAPSHOTS,
+    LARGE_MODE,
     PINNED_SHARE,
     READINGS_MS,
     RECORD,
     WRITE_INFOTEXT,
     ModeRequest,
+    modes_by_family,
 )
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class App:
 
     def configure(self, settings: dict[str, Any]) -> None:
         """Takes the machine settings over, defaults for those that are left out. They hold from the next job on."""
+        self.controller.set_family_modes(modes_by_family(settings.get(LARGE_MODE.key, LARGE_MODE.default)))
         self.controller.bank.memory.set_share(settings.get(PINNED_SHARE.key, PINNED_SHARE.default))
         self.store.set_retention(Retention(count=settings.get(KEEP_SESSIONS.key, KEEP_SESSIONS.default)))
         self.record = bool(settings.get(RECORD.key, RECORD.default))

@@ -1,8 +1,9 @@
 """One way for control: a request from UI, API or autopilot is carried out on the sampling thread at the next step boundary, or,
 when the host is idle, under the host's own queue. No other thread touches a weight.
 
-Precedence for a job: what the job itself carries, then the standing mode. A change in mid-job with scope "job" lasts to that
-job's end; with scope "standing" it is the standing mode from then on.
+Precedence for a job: what the job itself carries, then the standing mode: the one of the loaded model's family where that has
+one of its own. A change in mid-job with scope "job" lasts to that job's end; with scope "standing" it is the standing mode from
+then on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from vram_pilot.modes.base import Mode, ModeReport
 from vram_pilot.modes.registry import MODES
 from vram_pilot.session.records import ModeChanged, Note
 from vram_pilot.session.timeline import Timeline
-from vram_pilot.settings import SCOPES, ModeRequest, check_built
+from vram_pilot.settings import LARGE_MODE, SCOPES, ModeRequest, check_built
 from vram_pilot.streaming.bank import WeightBank
 
 log = logging.getLogger(__name__)
@@ -58,6 +60,8 @@ class Controller:
         self._modes: dict[str, Mode] = {mode.name: mode for mode in MODES}
         self._lock = threading.RLock()  # guards the requests below, never held while weights move
         self._standing = AS_LAUNCHED
+        self._family_modes: Mapping[str, ModeRequest] = {}  # exchanged as a whole
+        self._stopping = False  # from `stop` to `start` everything is as launched
         self._job: ModeRequest | None = None  # what the running job asked for, by itself or in mid-job
         self._in_job = False
         self._idle = threading.Event()
@@ -92,6 +96,9 @@ class Controller:
                 self._standing, self._job = request, None
             else:
                 self._job = request
+        refusal = None if self._job is request else self._overruled(request)
+        if refusal is not None:
+            return ModeAnswer(request, self._effective, "next_job", refusal)
         if in_job:
             return ModeAnswer(request, self._effective, "now" if self._effective == request else "next_step")
         failures: list[VramPilotError] = []
@@ -112,9 +119,37 @@ class Controller:
         except VramPilotError as error:
             failures.append(error)
 
+    def _overruled(self, request: ModeRequest) -> str | None:
+        """Why a standing mode is not meant for the model that is loaded, None when it is."""
+        own = self._family_mode()
+        if own is None or own == request:
+            return None
+        return (
+            f"Models of this family run in {own.infotext()} (setting '{LARGE_MODE.label}'); {request.infotext()} stands for the "
+            "others. Change the setting, or let a job ask for the mode."
+        )
+
+    def set_family_modes(self, modes: Mapping[str, ModeRequest]) -> None:
+        """Standing modes for families of models, instead of the one for all; from the next job on."""
+        self._family_modes = modes
+
     def standing(self) -> ModeRequest:
+        """For every model whose family has none of its own."""
         with self._lock:
             return self._standing
+
+    def standing_here(self) -> ModeRequest:
+        """For the model that is loaded."""
+        own = self._family_mode()
+        with self._lock:
+            return self._standing if own is None else own
+
+    def _family_mode(self) -> ModeRequest | None:
+        """The loaded model's family's own; none until a mode is chosen after a crash."""
+        if not self._family_modes or self._stopping or self._crash_note is not None:
+            return None
+        model = self.host.model()
+        return None if model is None else self._family_modes.get(model.family)
 
     def effective(self) -> ModeRequest:
         return self._effective
@@ -172,7 +207,7 @@ class Controller:
             self._guard.clear()
             standing = AS_LAUNCHED
         with self._lock:
-            self._standing = standing
+            self._standing, self._stopping = standing, False
 
     def stop(self, timeout_s: float = 10.0) -> bool:
         """Puts everything back as it was launched, under the host's queue; waits for a running job's end.
@@ -180,7 +215,7 @@ class Controller:
         False when the job did not end in time: it goes back at its next step boundary, if it is still listened to.
         """
         with self._lock:
-            self._standing, self._job, self._given_up = AS_LAUNCHED, None, None
+            self._standing, self._job, self._given_up, self._stopping = AS_LAUNCHED, None, None, True
         deadline = time.monotonic() + timeout_s
         while not self.host.run_when_idle(lambda: self._apply_or_note("stopped")):
             if not self._idle.wait(deadline - time.monotonic()) or time.monotonic() > deadline:
@@ -255,7 +290,7 @@ class Controller:
     # ------------------------------------------------------------------------------------------------ inside
 
     def _wanted(self) -> ModeRequest:
-        return self._job if self._job is not None else self._standing
+        return self._job if self._job is not None else self.standing_here()
 
     def _check(self, request: ModeRequest) -> None:
         refusal = self._modes[request.mode].check(self.host, request, self.bank)

@@ -124,6 +124,15 @@ ACCELERATE = Setting(
     choices=ACCELERATES,
     built=BUILT_ACCELERATES,
 )
+LARGE_MODE = Setting(
+    "large_model_mode",
+    "Mode for SDXL and SD3",
+    "The standing mode for these larger models, where it is to be another one than for the rest: full for SD1.5 and lowvram for "
+    "SDXL, say. What a job asks for itself goes first.",
+    "choice",
+    "same",
+    choices=("same", *BUILT_MODES),
+)
 PINNED_SHARE = Setting(
     "pinned_share",
     "Share of RAM for pinned weights",
@@ -176,10 +185,12 @@ WRITE_INFOTEXT = Setting(
     True,
 )
 
+#: Families of models that LARGE_MODE is for.
+LARGE_FAMILIES = ("sdxl", "ssd", "sd3")
 #: What a job, a request or the accordion may carry.
 REQUEST_SETTINGS = (MODE, BUDGET, ACCELERATE)
 #: What the settings page shows besides.
-MACHINE_SETTINGS = (PINNED_SHARE, RECORD, KEEP_SESSIONS, KEEP_SNAPSHOTS, READINGS_MS, WRITE_INFOTEXT)
+MACHINE_SETTINGS = (LARGE_MODE, PINNED_SHARE, RECORD, KEEP_SESSIONS, KEEP_SNAPSHOTS, READINGS_MS, WRITE_INFOTEXT)
 
 
 def parse_mode_request(raw: object, base: ModeRequest | None = None) -> ModeRequest:
@@ -204,6 +215,11 @@ def parse_mode_request(raw: object, base: ModeRequest | None = None) -> ModeRequ
     request = replace(start, **values)
     check_built(request)
     return request
+
+
+def modes_by_family(large_mode: str) -> dict[str, ModeRequest]:
+    """Standing modes of families that have one of their own. large_mode: LARGE_MODE's value."""
+    return {} if large_mode == LARGE_MODE.default else dict.fromkeys(LARGE_FAMILIES, ModeRequest(large_mode))
 
 
 def parse_infotext(text: str) -> ModeRequest:

@@ -172,6 +172,26 @@ def test_hires_with_another_checkpoint(plain: Client, env: Environment, upscaler
     unlike(made["as-launched"], plain.txt2img(AS_LAUNCHED, **same))
 
 
+def test_a_mode_of_their_own_for_larger_models(plain: Client, launched: Any, env: Environment, record: Any) -> None:
+    """B2: SD1.5 in full, SDXL in lowvram, by the settings alone."""
+    names = (env.names.sd1[0], env.names.sdxl, env.names.sd1[0], env.names.sdxl)
+    expected = as_launched(launched, names)
+    plain.mode("full", "standing")
+    try:
+        plain.post("/sdapi/v1/options", {"vram_pilot_large_model_mode": "lowvram"})
+        for name, right, mode in zip(names, expected, ("full", "lowvram") * 2):
+            choose_checkpoint(plain, name)
+            made = plain.txt2img()
+            record(f"{name} {mode}", made)
+            assert made.pixels == right.pixels
+            assert plain.newest_session()["mode"]["effective"]["mode"] == plain.state()["mode"]["effective"]["mode"] == mode
+        assert "Mode for SDXL and SD3" in plain.mode("medvram", "standing")["refusal"]
+        assert plain.txt2img("full").pixels == expected[-1].pixels
+        assert plain.newest_session()["mode"]["effective"]["mode"] == "full"
+    finally:
+        plain.post("/sdapi/v1/options", {"vram_pilot_large_model_mode": "same"})
+
+
 # ------------------------------------------------------------------------------------------------ VAE
 
 

@@ -15,6 +15,7 @@ from tests.fakes.controlled import AS_LAUNCHED, FULL, LOWVRAM, MEDVRAM, Controll
 from tests.fakes.device import FakeDevice
 from tests.fakes.state import differences, state_of
 from vram_pilot.errors import RefusedError, UsageError
+from vram_pilot.hosts.base import ModelInfo
 from vram_pilot.modes.as_launched import AsLaunched
 from vram_pilot.session.records import ModeChanged
 from vram_pilot.settings import MAX_BUDGET_MIB, ModeRequest, parse_mode_request
@@ -298,6 +299,71 @@ class _Without:
 
     def __getattr__(self, event: str) -> Callable[..., None]:
         return (lambda *_: None) if event == self._left_out else getattr(self._listener, event)  # type: ignore[no-any-return]
+
+
+class Family:
+    """The family of the model that the host has loaded."""
+
+    def __init__(self, rig: Controlled, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.name = "sd1"
+        monkeypatch.setattr(rig.host, "model", lambda: ModelInfo(self.name, "fake"))
+
+
+@pytest.fixture
+def family(rig: Controlled, monkeypatch: pytest.MonkeyPatch) -> Family:
+    return Family(rig, monkeypatch)
+
+
+def test_case_b2_a_family_of_models_has_a_standing_mode_of_its_own(rig: Controlled, family: Family) -> None:
+    """SD1.5 in full and SDXL in lowvram, however often the checkpoint is changed; a job's own mode goes first."""
+    rig.controller.set_family_modes({"sdxl": LOWVRAM})
+    rig.controller.request(FULL)
+    for family.name, mode in (("sd1", FULL), ("sdxl", LOWVRAM), ("sdxl", LOWVRAM), ("sd2", FULL), ("sdxl", LOWVRAM)):
+        rig.host.exchange(rig.own)
+        assert rig.controller.standing_here() == mode
+        assert rig.in_force_at_each_step(3) == [mode.mode] * 3
+        assert rig.controller.effective() == mode, "between jobs, too"
+    assert rig.in_force_at_each_step(3, mode=MEDVRAM) == ["medvram"] * 3
+    assert rig.in_force_at_each_step(4, at(1, lambda: rig.controller.request(MEDVRAM))) == ["lowvram"] * 2 + ["medvram"] * 2
+    assert rig.controller.effective() == LOWVRAM
+    assert rig.controller.stop() is True
+    assert rig.restored()
+    rig.controller.start(FULL)
+    assert rig.in_force_at_each_step(3) == ["lowvram"] * 3
+
+
+@pytest.mark.parametrize("in_job", [False, True])
+def test_case_b2_a_standing_mode_that_is_not_for_this_family_says_so(rig: Controlled, family: Family, in_job: bool) -> None:
+    rig.controller.set_family_modes({"sdxl": LOWVRAM})
+    family.name, answers = "sdxl", []
+    rig.host.generate(1)
+
+    def ask(_step: int = 0) -> None:
+        answers.append(rig.controller.request(MEDVRAM, "standing"))
+
+    if in_job:
+        assert rig.in_force_at_each_step(2, ask) == ["lowvram"] * 2
+    else:
+        ask()
+    for answer in answers:
+        assert (answer.effective, answer.applies) == (LOWVRAM, "next_job")
+        assert "Mode for SDXL and SD3" in (answer.refusal or "")
+    assert rig.controller.request(LOWVRAM, "standing").refusal is None
+    rig.controller.request(MEDVRAM, "standing")
+    family.name = "sd1"
+    assert rig.in_force_at_each_step(3) == ["medvram"] * 3
+
+
+def test_case_b2_after_a_crash_no_family_has_a_mode_of_its_own_until_one_is_chosen(
+    rig: Controlled, family: Family, tmp_path: Path
+) -> None:
+    family.name = "sdxl"
+    rig.controller.set_family_modes({"sdxl": LOWVRAM})
+    (tmp_path / "entering-1.json").write_text("damaged")
+    rig.controller.start(FULL)
+    assert rig.in_force_at_each_step(3) == ["as-launched"] * 3
+    rig.controller.request(FULL)
+    assert rig.in_force_at_each_step(3) == ["lowvram"] * 3
 
 
 def release_without_room(unit: Unit, device: torch.device | None = None, release: Any = Unit.release) -> None:

@@ -38,7 +38,7 @@ class VramPilotScript(scripts.Script):
         app = entry.app()
         mode, refusal = None, None
         try:
-            mode = job_request(p, args, app.controller.standing())
+            mode = job_request(p, args, app.controller.standing_here())
         except VramPilotError as error:
             refusal = f"{error} The job runs in the standing mode."
         except Exception as error:  # the gate to the WebUI: whatever a caller sent, the job is still told of
