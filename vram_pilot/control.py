@@ -125,8 +125,8 @@ class Controller:
         if own is None or own == request:
             return None
         return (
-            f"Models of this family run in {own.infotext()} (setting '{LARGE_MODE.label}'); {request.infotext()} stands for the "
-            "others. Change the setting, or let a job ask for the mode."
+            f"Models of this family run in {own.infotext()} (setting '{LARGE_MODE.label}'); {request.infotext()} stands for "
+            "the others. Change the setting, or let a job ask for the mode."
         )
 
     def set_family_modes(self, modes: Mapping[str, ModeRequest]) -> None:

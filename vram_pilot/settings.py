@@ -127,8 +127,8 @@ ACCELERATE = Setting(
 LARGE_MODE = Setting(
     "large_model_mode",
     "Mode for SDXL and SD3",
-    "The standing mode for these larger models, where it is to be another one than for the rest: full for SD1.5 and lowvram for "
-    "SDXL, say. What a job asks for itself goes first.",
+    "The standing mode for these larger models, where it is to be another one than for the rest: full for SD1.5 and lowvram "
+    "for SDXL, say. What a job asks for itself goes first.",
     "choice",
     "same",
     choices=("same", *BUILT_MODES),
