@@ -202,7 +202,9 @@ class WeightBank:
 
     @_plain
     def phase_started(self, name: str) -> None:
-        """The component that this phase needs is fetched ahead."""
+        """The component that this phase needs is fetched ahead; what was fetched in the pass before is not relied upon."""
+        if self.executor is not None and name == "denoise":
+            self.executor.forget_ahead()
         role = {"encode": "text_encoder", "denoise": "denoiser", "decode": "vae"}.get(name)
         if self._gates is not None and role is not None:
             self._gates.fetch(role)

@@ -105,6 +105,31 @@ def test_a_change_in_mid_job(
     assert differences(before, state_of(host.components())) == []
 
 
+@every_mode
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_between_two_passes_of_a_job(
+    name: str, mode: ModeRequest, rig: MakeRig, copies: DelayedCopies, device: FakeDevice
+) -> None:
+    """Hires, or the next picture of several: the phase begins anew, and so does what is copied ahead."""
+    host, controller, layer = prepared(rig)
+    before = state_of(host.components())
+    undo: list[Undo] = []
+
+    def change(step: int) -> None:
+        if step in (2, 4):
+            with device.host_at_work():
+                undo.append(CHANGES[name](layer)) if step == 2 else undo.pop()()
+            controller.phase_started("denoise")
+
+    expected = host.generate(6, at_step=change)
+    controller.request(mode)
+    with device.guard():
+        assert torch.equal(host.generate(6, at_step=change), expected)
+    controller.request(ModeRequest())
+    assert copies.hazards == []
+    assert differences(before, state_of(host.components())) == []
+
+
 @pytest.mark.parametrize(
     "mode", [MODES["lowvram-half"], *(pytest.param(mode, marks=pytest.mark.slow) for mode in OTHERS)], ids=str
 )
