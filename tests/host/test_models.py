@@ -70,6 +70,7 @@ def test_checkpoint_between_jobs(plain: Client, launched: Any, env: Environment,
     """Chosen in the settings while a mode stands: it is entered again with the next job."""
     names = (env.names.sd1[0], env.names.same[0], env.names.same[1], env.names.sdxl, env.names.sd1[0])
     expected = as_launched(launched, names)
+    plain.txt2img(AS_LAUNCHED)  # whatever a test before has left loaded, the settings' checkpoint is from here on
     plain.mode(**ONCE[label], scope="standing")
     for name, right in zip(names, expected):
         choose_checkpoint(plain, name)
@@ -176,6 +177,7 @@ def test_a_mode_of_their_own_for_larger_models(plain: Client, launched: Any, env
     """B2: SD1.5 in full, SDXL in lowvram, by the settings alone."""
     names = (env.names.sd1[0], env.names.sdxl, env.names.sd1[0], env.names.sdxl)
     expected = as_launched(launched, names)
+    plain.txt2img(AS_LAUNCHED)
     plain.mode("full", "standing")
     try:
         plain.post("/sdapi/v1/options", {"vram_pilot_large_model_mode": "lowvram"})
