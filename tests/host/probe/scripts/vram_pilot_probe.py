@@ -33,6 +33,7 @@ if not hasattr(STATE, "lock"):
     STATE.fault = None
     STATE.undo = []
     STATE.threads = {}
+    STATE.strength = None  # (round, value): the network's strength from that round on
 
 
 def _round(params: Any) -> None:
@@ -43,6 +44,9 @@ def _round(params: Any) -> None:
             STATE.held, STATE.hold_at = True, None
             STATE.lock.notify_all()
             STATE.lock.wait_for(lambda: not STATE.held, 60)
+    if STATE.strength is not None and number == STATE.strength[0]:
+        sys.modules["networks"].loaded_networks[0].unet_multiplier = STATE.strength[1]
+        STATE.strength = None
     if STATE.fault is not None and number == STATE.fault[1]:
         kind, STATE.fault = STATE.fault[0], None
         block = shared.sd_model.model.diffusion_model.middle_block
@@ -218,6 +222,26 @@ def _break_loading() -> None:
     sd_models.reload_model_weights = fails
 
 
+def _replace_forward() -> None:
+    """As extensions that steer the denoiser do it: a forward of their own that calls its blocks and never the original."""
+    import torch
+    from ldm.modules.diffusionmodules.util import timestep_embedding
+
+    unet = shared.sd_model.model.diffusion_model
+
+    def steered(x: Any, timesteps: Any = None, context: Any = None, y: Any = None, **_more: Any) -> Any:
+        emb = unet.time_embed(timestep_embedding(timesteps, unet.model_channels).to(x.dtype))
+        kept = [unet.input_blocks[0](x, emb, context)]
+        for block in unet.input_blocks[1:]:
+            kept.append(block(kept[-1], emb, context))
+        out = unet.middle_block(kept[-1], emb, context) * 1.25
+        for block in unet.output_blocks:
+            out = block(torch.cat((out, kept.pop()), 1), emb, context)
+        return unet.out(out)
+
+    unet.forward = steered
+
+
 def _wrap_everything() -> None:
     """As another extension would: wraps functions that we wrap too, and never takes it back."""
     original = processing.process_images_inner
@@ -286,6 +310,20 @@ def _routes(_demo: Any, app: FastAPI) -> None:
     def fault(kind: str = Body(...), at: int = Body(...)) -> Any:
         with STATE.lock:
             STATE.rounds, STATE.fault = 0, (kind, at)
+        return {}
+
+    @app.post(f"{prefix}/strength")
+    def strength(at: int = Body(...), value: float = Body(...)) -> Any:
+        with STATE.lock:
+            STATE.rounds, STATE.strength = 0, (at, value)
+        return {}
+
+    @app.post(f"{prefix}/steer")
+    def steer(on: bool = Body(..., embed=True)) -> Any:
+        if on:
+            _replace_forward()
+        else:
+            del shared.sd_model.model.diffusion_model.forward
         return {}
 
     @app.post(f"{prefix}/break-activation")
