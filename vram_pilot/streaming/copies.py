@@ -148,7 +148,8 @@ class CudaCopies:
         return float(start.elapsed_time(end)) / 1e3
 
     def hold(self, seconds: float) -> None:
-        torch.cuda._sleep(int(seconds * CYCLES))
+        with torch.cuda.device(self.device):
+            torch.cuda._sleep(int(seconds * CYCLES))
 
 
 def copy_engine(device: torch.device) -> CopyEngine:

@@ -61,10 +61,10 @@ class HostMemory:
         """A buffer of `size_bytes`, page-locked for `device` when that is a CUDA device and the share allows it."""
         room = (max(size_bytes, 1) + PAGE - 1) // PAGE * PAGE
         whole = torch.frombuffer(_pages(room), dtype=torch.uint8)
-        pinned = device.type == "cuda" and self._reserve(room) and self._register(whole.data_ptr(), room)
+        pinned = device.type == "cuda" and self._reserve(room) and self._register(whole.data_ptr(), room, device)
         buffer = HostBuffer(whole[:size_bytes], pinned=pinned)
         if pinned:
-            weakref.finalize(buffer, self._unregister, whole.data_ptr(), room, whole)
+            weakref.finalize(buffer, self._unregister, whole.data_ptr(), room, device, whole)
         else:
             self._count(0, room)
             weakref.finalize(buffer, self._count, 0, -room)
@@ -81,9 +81,10 @@ class HostMemory:
             self.pinned_bytes += room
             return True
 
-    def _register(self, address: int, room: int) -> bool:
+    def _register(self, address: int, room: int, device: torch.device) -> bool:
         try:
-            code = int(torch.cuda.cudart().cudaHostRegister(address, room, 0))
+            with torch.cuda.device(device):  # the driver would make a context on whichever card is current
+                code = int(torch.cuda.cudart().cudaHostRegister(address, room, 0))
             reason = f"CUDA error {code}"
         except (RuntimeError, AttributeError, TypeError) as error:
             code, reason = -1, str(error)
@@ -95,11 +96,12 @@ class HostMemory:
             return False
         return True
 
-    def _unregister(self, address: int, room: int, whole: torch.Tensor) -> None:
+    def _unregister(self, address: int, room: int, device: torch.device, whole: torch.Tensor) -> None:
         """`whole` is a parameter so that the memory outlives its registration."""
         self._count(-room, 0)
         try:
-            torch.cuda.cudart().cudaHostUnregister(address)
+            with torch.cuda.device(device):
+                torch.cuda.cudart().cudaHostUnregister(address)
         except (RuntimeError, AttributeError, TypeError):
             log.debug("VRAM Pilot: a pinned buffer could not be released", exc_info=True)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import torch
 from vram_pilot.streaming import pinned
 from vram_pilot.streaming.pinned import PAGE, HostMemory
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 1)
 
 
 class Driver:
@@ -21,8 +23,17 @@ class Driver:
     def __init__(self, code: int | Exception = 0) -> None:
         self.code = code
         self.registered: dict[int, int] = {}
+        self.current = torch.device("cuda", 0)
+        self.contexts: set[torch.device] = set()  # cards that have been asked for anything
+
+    @contextlib.contextmanager
+    def device(self, device: torch.device) -> Iterator[None]:
+        before, self.current = self.current, device
+        yield
+        self.current = before
 
     def cudaHostRegister(self, address: int, size: int, _flags: int) -> int:
+        self.contexts.add(self.current)
         if isinstance(self.code, Exception):
             raise self.code
         assert address % PAGE == size % PAGE == 0, "whole pages only"
@@ -32,6 +43,7 @@ class Driver:
         return self.code
 
     def cudaHostUnregister(self, address: int) -> int:
+        self.contexts.add(self.current)
         del self.registered[address]
         return 0
 
@@ -40,6 +52,7 @@ class Driver:
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver()
     monkeypatch.setattr(torch.cuda, "cudart", lambda: made)
+    monkeypatch.setattr(torch.cuda, "device", made.device)
     monkeypatch.setattr(pinned, "total_ram_bytes", lambda: 100 * PAGE)
     return made
 
@@ -64,6 +77,7 @@ def test_for_cuda_it_is_registered_as_long_as_it_lives(driver: Driver) -> None:
     view = buffers[0].flat[:5]
     buffers.clear()
     assert driver.registered == {}
+    assert driver.contexts == {CUDA}, "another card was made to hold a context"
     assert (memory.pinned_bytes, memory.pageable_bytes) == (0, 0)
     view.fill_(1)  # what somebody still looks at is ordinary memory now
 
