@@ -214,7 +214,11 @@ class WebUI:
         self.client.wait_until_it_answers(self._process)
 
     def __enter__(self) -> WebUI:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
 
     def __exit__(self, *_failure: Any) -> None:
         self.stop()

@@ -150,6 +150,24 @@ def test_an_obstacle_of_the_host_is_the_refusal(rig: Controlled) -> None:
     assert rig.controller.standing() == AS_LAUNCHED
 
 
+@pytest.mark.parametrize("scope", [None, "standing", "job"])
+def test_an_obstacle_refuses_a_request_in_mid_job_at_once(rig: Controlled, scope: str | None) -> None:
+    """Nothing waits for the next step, and what stands goes on standing."""
+    refused: list[str] = []
+
+    def ask() -> None:
+        rig.host.blocked_by = "the denoiser is executed by another extension"
+        with pytest.raises(RefusedError, match="executed by another extension"):
+            rig.controller.request(MEDVRAM, scope)
+        refused.append(rig.notes())
+        rig.host.blocked_by = None
+
+    rig.controller.request(FULL)
+    assert rig.in_force_at_each_step(3, at(0, ask)) == ["full"] * 3
+    assert refused == [""]
+    assert rig.controller.standing() == rig.controller.effective() == FULL
+
+
 def test_an_obstacle_that_comes_later_costs_its_jobs_only(rig: Controlled) -> None:
     """The standing mode is kept: it holds again when the obstacle has gone."""
     rig.host.blocked_by = "busy"
