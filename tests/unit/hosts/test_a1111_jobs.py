@@ -404,6 +404,35 @@ def test_another_thread_waits_for_the_job_before_it_moves_weights_of_ours(world:
     assert order == ["end", "moved"]
 
 
+def test_a_thread_that_has_the_queue_waits_for_a_job_beside_the_queue(world: World) -> None:
+    """A script may generate without the queue; who holds it, a change of the checkpoint, must not wait for itself."""
+    world.ours = True
+    queue, order = world.webui.call_queue.queue_lock, []
+    waiting = threading.Event()
+
+    def reload() -> None:
+        with queue:
+            waiting.set()
+            world.webui.sd_models.send_model_to_cpu(None)
+            order.append("moved")
+
+    thread = threading.Thread(target=reload, daemon=True)
+
+    def begin(event: tuple[Any, ...]) -> None:
+        if event[:4] == ("step", "base", 0, 0):
+            thread.start()
+            assert waiting.wait(5)
+            thread.join(0.1)
+            assert not order
+        if event[0] == "end":
+            order.append("end")
+
+    world.heard._on = begin
+    world.run(steps=2, course="rcrc")
+    thread.join(5)
+    assert order == ["end", "moved"]
+
+
 def test_another_thread_waits_for_nothing_when_nothing_is_ours(world: World) -> None:
     def unload(event: tuple[Any, ...]) -> None:
         if event[:4] == ("step", "base", 0, 0):

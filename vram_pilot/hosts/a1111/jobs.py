@@ -46,6 +46,9 @@ class Jobs:
         self._opener: int | None = None  # the thread that it started on
         self._thread: int | None = None  # the one inside process_images_inner
         self._depth = 0
+        self._queued = True  # the running job holds the WebUI's queue
+        self._ended = threading.Event()  # no job is running
+        self._ended.set()
         self._batch = 0
         self._hires = False
         self._cut_short = False
@@ -149,6 +152,9 @@ class Jobs:
         if self._thread is not None and self._thread != threading.get_ident():
             return original(p, *args, **kwargs)
         self._thread = threading.get_ident()
+        if not self.running():
+            self._ended.clear()
+            self._queued = not _is_free(queue_lock)
         self._depth += 1
         status, error = "ok", None
         try:
@@ -162,6 +168,7 @@ class Jobs:
                 self._thread = None
                 cut_short = self._cut_short or shared.state.interrupted or shared.state.stopping_generation
                 self._finish("interrupted" if status == "ok" and cut_short else status, error)
+                self._ended.set()
 
     def _around_close(self, original: Callable[..., Any], p: Any, *args: Any, **kwargs: Any) -> Any:
         """The WebUI closes every job, also after an exception, which is then still being handled."""
@@ -245,8 +252,10 @@ class Jobs:
     def _around_change(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The host gets its own weights back before it moves, replaces or trains them."""
         if self._weights_are_ours() and self._thread not in (None, threading.get_ident()):
-            with queue_lock:  # another thread's unload waits until the running job is done
-                return self._change(original, *args, **kwargs)
+            if self._queued:
+                with queue_lock:  # another thread's unload waits until the running job is done
+                    return self._change(original, *args, **kwargs)
+            self._ended.wait()  # the queue may be this thread's own
         return self._change(original, *args, **kwargs)
 
     def _change(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -275,6 +284,14 @@ class Jobs:
     def _on_model_loaded(self, model: Any) -> None:
         self._tell.model_changing()
         self._tell.model_changed()
+
+
+def _is_free(lock: Any) -> bool:
+    """Whether nobody holds it."""
+    free = bool(lock.acquire(blocking=False))
+    if free:
+        lock.release()
+    return free
 
 
 def _failure(problem: BaseException) -> tuple[str, str]:
