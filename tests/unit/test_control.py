@@ -150,6 +150,20 @@ def test_an_obstacle_of_the_host_is_the_refusal(rig: Controlled) -> None:
     assert rig.controller.standing() == AS_LAUNCHED
 
 
+@pytest.mark.parametrize("kind", ["privateuseone", "vulkan"])
+def test_a_device_that_weights_cannot_be_pointed_at_is_refused_by_name(
+    kind: str, rig: Controlled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DirectML, for one. Nothing has been touched by then."""
+    monkeypatch.setattr(rig.host, "device", lambda: torch.device(kind))
+    for mode in (FULL, MEDVRAM, LOWVRAM):
+        with pytest.raises(RefusedError, match=kind):
+            rig.controller.request(mode)
+    assert rig.restored()
+    assert rig.in_force_at_each_step(3, mode=MEDVRAM) == ["as-launched"] * 3
+    assert kind in (rig.controller.refusal() or "")
+
+
 @pytest.mark.parametrize("scope", [None, "standing", "job"])
 def test_an_obstacle_refuses_a_request_in_mid_job_at_once(rig: Controlled, scope: str | None) -> None:
     """Nothing waits for the next step, and what stands goes on standing."""

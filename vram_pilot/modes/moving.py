@@ -7,6 +7,9 @@ from vram_pilot.modes.base import ModeReport, Refusal
 from vram_pilot.settings import ModeRequest
 from vram_pilot.streaming.bank import WeightBank
 
+#: Kinds of devices whose tensors a weight in main memory may be pointed at, and back. ROCm counts as cuda.
+KINDS = ("cpu", "cuda", "mps", "xpu")
+
 
 class MovingMode:
     """serial_previews: components are not always on the device, so previews must be decoded on the sampling thread."""
@@ -15,9 +18,11 @@ class MovingMode:
     serial_previews = True
 
     def check(self, host: Host, request: ModeRequest, bank: WeightBank) -> Refusal | None:
-        reason = host.obstacle()
-        if reason is None and request.accelerate == "graph" and host.device().type != "cuda":
-            reason = f"CUDA graphs need a CUDA device, and this host computes on {host.device().type}"
+        reason, kind = host.obstacle(), host.device().type
+        if reason is None and kind not in KINDS:
+            reason = f"weights on a device of the kind {kind} cannot be moved by us"
+        if reason is None and request.accelerate == "graph" and kind != "cuda":
+            reason = f"CUDA graphs need a CUDA device, and this host computes on {kind}"
         if reason is None:
             reason = bank.obstacle(host.components())
         return None if reason is None else Refusal(reason)
