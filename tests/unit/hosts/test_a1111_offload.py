@@ -100,6 +100,19 @@ def test_previews_change_with_the_mode(webui: Any) -> None:
     assert (model.lowvram, webui.shared.parallel_processing_allowed) == (True, False)
 
 
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_model_that_takes_another_s_place_without_a_word(webui: Any, flag: str) -> None:
+    """Both are as they were found in the end, and so are the previews."""
+    models = native(webui, flag), native(webui, flag)
+    before, ours = [state(webui, model) for model in models], offload(webui)
+    for model in models:
+        ours.take_over(model, True)
+    assert count_native(models[1]) == 0
+    assert state(webui, models[0])[:3] == before[0][:3]
+    ours.give_back()
+    assert [state(webui, model) for model in models] == before
+
+
 def test_what_is_on_the_device_leaves_it(webui: Any) -> None:
     """The last module that the native hooks brought in is sent away, so that the mode finds everything at home."""
     model, ours = native(webui, "medvram"), offload(webui)

@@ -57,7 +57,9 @@ class NativeOffload:
 
     def take_over(self, model: Any, serial_previews: bool) -> None:
         """Takes the native hooks away from `model` and tells the WebUI whether components move. Idempotent."""
-        if self._taken is None or self._taken.model is not model:
+        if self._taken is not None and self._taken.model is not model:
+            self.give_back()
+        if self._taken is None:
             self._lowvram.send_everything_to_cpu()
             taken = _Taken(
                 model, lowvram=bool(getattr(model, "lowvram", False)), parallel=self._shared.parallel_processing_allowed
