@@ -241,6 +241,8 @@ class Controller:
             self._job_modes = []
         self.bank.job_started()
         self._look_at_weights()
+        if self.bank.holds_anything() and not self.bank.looks_after(self.host.components()):
+            self._model_known = False  # another model has taken its place without a word
         self._apply_or_note("job")
         with self._lock:
             if not self._job_modes:

@@ -398,6 +398,27 @@ def test_case_b2_after_a_crash_no_family_has_a_mode_of_its_own_until_one_is_chos
     assert rig.in_force_at_each_step(3) == ["lowvram"] * 3
 
 
+@pytest.mark.parametrize("mode", [FULL, MEDVRAM, LOWVRAM], ids=str)
+def test_a_model_that_takes_another_s_place_without_a_word(rig: Controlled, mode: ModeRequest) -> None:
+    """From the next job on the mode is the new one's, and the old one is as it was launched."""
+    rig.controller.request(mode)
+    rig.host.generate(1)
+    other = BLOCKS.make(4)
+    before = state_of(other)
+    rig.host.components_now = other
+    rig.host.generate(2)
+    assert rig.controller.effective() == mode
+    assert rig.restored()
+    assert rig.controller.bank.looks_after(other)
+    rig.host.components_now = ()
+    with pytest.raises(StopIteration):
+        rig.host.generate(1)
+    assert rig.controller.effective() == AS_LAUNCHED
+    rig.host.components_now = other
+    rig.controller.request(AS_LAUNCHED)
+    assert differences(before, state_of(other)) == []
+
+
 def release_without_room(unit: Unit, device: torch.device | None = None, release: Any = Unit.release) -> None:
     if device is None:
         raise Broken("no room where the weights were launched")

@@ -85,9 +85,10 @@ class WeightBank:
     def obstacle(self, components: Sequence[Component]) -> str | None:
         """Why the weights of this model cannot be moved, None when they can. Changes nothing. Any thread: weights that are
         looked after already were examined then, and move while a job runs."""
-        return None if self._looks_after(components) else _obstacle(components)
+        return None if self.looks_after(components) else _obstacle(components)
 
-    def _looks_after(self, components: Sequence[Component]) -> bool:
+    def looks_after(self, components: Sequence[Component]) -> bool:
+        """Whether these are the parts that stock was taken of. Any thread."""
         return [part.component.module for part in self._parts.values()] == [component.module for component in components]
 
     @_plain
@@ -95,7 +96,7 @@ class WeightBank:
         """Takes stock of the host's model, unless that is done and still true. Raises RefusedError when it cannot be moved."""
         components = host.components()
         torch.clear_autocast_cache()  # casts of these weights would stay on the device
-        known = self._looks_after(components)
+        known = self.looks_after(components)
         if self._parts and known and not self._outdated():
             return
         reason = _obstacle(components)
