@@ -240,6 +240,42 @@ def test_a_component_exchanged_as_an_object(
 
 
 @every_mode
+def test_case_b6_a_forward_that_never_calls_the_original(
+    mode: ModeRequest, rig: MakeRig, copies: DelayedCopies, device: FakeDevice
+) -> None:
+    """In the manner of ControlNet: it calls the denoiser's blocks itself, also when it comes under a mode or outlives it."""
+    host, controller = rig(LDM)
+    unet = host.module("denoiser")
+    plain = host.generate(3)
+
+    def steered(x: torch.Tensor, timesteps: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+        emb = unet.time_embed(torch.cos(timesteps[:, None] * torch.linspace(0, 1, 32)))
+        kept = [unet.input_blocks[0](x, emb, context)]
+        for block in unet.input_blocks[1:]:
+            kept.append(block(kept[-1], emb, context))
+        out = unet.middle_block(kept[-1], emb, context) * 1.25
+        for block in unet.output_blocks:
+            out = block(torch.cat((out, kept.pop()), 1), emb, context)
+        return unet.out(out)
+
+    unet.forward = steered
+    expected = host.generate(3)
+    assert not torch.equal(expected, plain)
+    controller.request(mode)
+    with device.guard():
+        assert torch.equal(host.generate(3), expected)
+        del unet.forward
+        assert torch.equal(host.generate(3), plain)
+        unet.forward = steered
+        assert torch.equal(host.generate(3), expected)
+    controller.request(ModeRequest())
+    assert torch.equal(host.generate(3), expected)
+    del unet.forward
+    assert torch.equal(host.generate(3), plain)
+    assert copies.hazards == []
+
+
+@every_mode
 def test_case_b6_an_extension_in_the_denoiser_is_not_ignored(
     mode: ModeRequest, rig: MakeRig, copies: DelayedCopies, device: FakeDevice
 ) -> None:
