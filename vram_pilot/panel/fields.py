@@ -25,9 +25,14 @@ def request_from_fields(mode: object, budget: object = None, accelerate: object 
 
 def takes_budget(mode: object) -> bool:
     """Whether the mode has a budget to choose."""
-    return mode == "lowvram"
+    return _name(mode) == "lowvram"
 
 
 def takes_accelerate(mode: object) -> bool:
     """Whether a way to execute the denoiser can be chosen beside the mode."""
-    return mode not in (None, "", STANDING, *NOT_ACCELERATED)
+    return _name(mode) not in (None, "", STANDING, *NOT_ACCELERATED)
+
+
+def _name(mode: object) -> object:
+    """As `Setting.parse` reads it: a plot's axis and the API take what somebody has typed."""
+    return mode.strip().lower() if isinstance(mode, str) else mode

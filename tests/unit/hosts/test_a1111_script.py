@@ -46,6 +46,9 @@ LOWVRAM = ModeRequest("lowvram", 64)
         (("lowvram", "128", "off"), {"mode": "as-launched"}, ModeRequest(), ModeRequest()),
         (("lowvram", "128", "graph"), {"mode": "as-launched"}, ModeRequest(), ModeRequest()),
         (({"mode": "lowvram", "budget_mib": 1},), {"mode": "medvram"}, ModeRequest(), ModeRequest("medvram")),
+        (("LowVRAM", "128", "off"), {}, ModeRequest(), ModeRequest("lowvram", 128)),
+        ((STANDING, "", "off"), {"mode": " Lowvram", "budget_mib": "9"}, ModeRequest(), ModeRequest("lowvram", 9)),
+        (("lowvram", "128", "graph"), {"mode": "As-Launched"}, ModeRequest(), ModeRequest()),
     ],
 )
 def test_what_a_job_asks_for(
