@@ -9,7 +9,11 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from vram_pilot.session.records import Record
+from vram_pilot.session.records import Record, size_bytes
+from vram_pilot.units import MIB
+
+#: What the records that are kept may hold: 25 minutes at four readings and four columns of the map a second. A page shows ten.
+MAX_BYTES = 12 * MIB
 
 
 @dataclass(frozen=True)
@@ -22,24 +26,27 @@ class Slice:
 
 
 class Timeline:
-    """Any thread may write or read. `capacity`: records kept; the oldest fall out first."""
+    """Any thread may write or read. `capacity` and `max_bytes`: records kept; the oldest fall out first, the newest never."""
 
-    def __init__(self, capacity: int = 20_000) -> None:
+    def __init__(self, capacity: int = 20_000, max_bytes: int = MAX_BYTES) -> None:
         if capacity < 1:
             raise ValueError("a timeline keeps at least one record")
-        self._capacity = capacity
-        self._ring: list[Record] = []  # record number n lies at n % capacity: reading costs what is read, not what is kept
-        self._end = 0
+        self._capacity, self._max_bytes = capacity, max_bytes
+        self._kept: dict[int, Record] = {}  # by number: reading costs what is read, not what is kept
+        self._first = self._end = 0
+        self._bytes = 0
         self._changed = threading.Condition()
 
     def append(self, record: Record) -> int:
         """Adds a record; the answer is the cursor behind it."""
+        size = size_bytes(record)
         with self._changed:
-            if len(self._ring) < self._capacity:
-                self._ring.append(record)
-            else:
-                self._ring[self._end % self._capacity] = record
+            self._kept[self._end] = record
             self._end += 1
+            self._bytes += size
+            while self._end - self._first > self._capacity or (self._bytes > self._max_bytes and self._end - self._first > 1):
+                self._bytes -= size_bytes(self._kept.pop(self._first))
+                self._first += 1
             self._changed.notify_all()
             return self._end
 
@@ -52,12 +59,11 @@ class Timeline:
     def after(self, cursor: int, limit: int = 1000) -> Slice:
         """The first `limit` records behind `cursor`. A cursor from the future (another process's) reads from the start."""
         with self._changed:
-            first = self._end - len(self._ring)
             if cursor > self._end or cursor < 0:
-                cursor = first
-            start = max(cursor, first)
+                cursor = self._first
+            start = max(cursor, self._first)
             stop = min(self._end, start + max(limit, 0))
-            records = tuple(self._ring[number % self._capacity] for number in range(start, stop))
+            records = tuple(self._kept[number] for number in range(start, stop))
             return Slice(records, stop, start - cursor)
 
     def wait(self, cursor: int, timeout_s: float) -> bool:

@@ -190,9 +190,7 @@ def test_one_thread_serves_all_streams_and_there_is_a_limit(app: FakeApp, served
         assert all(len(listener.take(1)) == 1 for listener in listeners[1:])
 
 
-def test_streams_end_at_once_when_the_application_stops(
-    app: FakeApp, served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streams_end_at_once_when_the_application_stops(app: FakeApp, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Told, not found out at the watching thread's next look."""
     monkeypatch.setattr(stream, "TICK_S", 3.0)
     with listen(served) as listener:
