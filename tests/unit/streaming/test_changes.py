@@ -20,6 +20,7 @@ from tests.fakes.models import LDM
 from tests.fakes.state import differences, state_of
 from tests.unit.streaming.conftest import MODES, Rig
 from vram_pilot.settings import ModeRequest
+from vram_pilot.streaming.pinned import HostMemory
 
 MakeRig = Callable[..., Rig]
 OTHERS = [mode for name, mode in MODES.items() if name != "lowvram-half"]
@@ -180,6 +181,39 @@ def test_any_two_layers_whether_they_stay_on_the_device_or_not(
     assert copies.hazards == []
     controller.request(ModeRequest())
     assert differences(before, state_of(host.components())) == []
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES.values() if mode.mode == "lowvram"], ids=str)
+def test_a_weight_that_the_host_has_put_there_from_main_memory(
+    mode: ModeRequest, rig: MakeRig, copies: DelayedCopies, device: FakeDevice
+) -> None:
+    """In layers that are streamed and in layers that stay: the call finds it on the device."""
+    host, controller = rig(BLOCKS)
+    layers = [host.module("denoiser").blocks[number].inner for number in (0, 5)]
+    own = [layer.weight for layer in layers]
+    lying = [HostMemory(0.5).allocate(weight.nbytes, torch.device("cpu")) for weight in own]
+    others = [nn.Parameter(home.flat.view(weight.dtype).view(weight.shape)) for home, weight in zip(lying, own)]
+
+    def put(weights: list[nn.Parameter]) -> None:
+        for layer, weight in zip(layers, weights):
+            layer.weight = weight
+
+    def change(step: int) -> None:
+        if step == 1:
+            with device.host_at_work(), torch.no_grad():
+                for other, weight in zip(others, own):
+                    other.copy_(weight).mul_(1.5)
+                put(others)
+
+    expected = host.generate(4, at_step=change)
+    put(own)
+    controller.request(mode)
+    with device.guard():
+        assert torch.equal(host.generate(4, at_step=change), expected)
+    controller.request(ModeRequest())
+    put(own)
+    assert torch.equal(host.generate(4, at_step=change), expected)
+    assert copies.hazards == []
 
 
 # ------------------------------------------------------------------------------------------------------------ other components
