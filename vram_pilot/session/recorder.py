@@ -74,7 +74,7 @@ class _Job:
 
 
 class Recorder:
-    """The part of `HostListener` that records. Its methods run on the sampling thread; `poll` and `progress` on any.
+    """The part of `HostListener` that records. Its methods run on the sampling thread; `progress` and `session_id` on any.
 
     clock: see session.clock. memory: (allocated, reserved) bytes now, None where unknown. peaks: the allocator's peak counters.
     mode_state: `Controller.state`. identity: a mapping of host, software, gpus, settings and model, see
@@ -139,8 +139,10 @@ class Recorder:
 
     @_never_raises
     def call_started(self) -> None:
+        """Also tells of the step before: at the boundary it had not quite ended, and the next boundary may be seconds off."""
         if self._job is not None:
             self._job.calls += 1
+            self._resolve(self._job)
 
     @_never_raises
     def job_finished(self, status: str, error: str | None = None) -> None:
@@ -148,12 +150,6 @@ class Recorder:
             self._finish(self._job, status, error)
 
     # ------------------------------------------------------------------------------------------------ any thread
-
-    @_never_raises
-    def poll(self) -> None:
-        """Puts steps that the device has done by now into the timeline, when the host itself reports nothing for a while."""
-        if self._job is not None:
-            self._resolve(self._job)
 
     def progress(self) -> dict[str, Any] | None:
         """Where the running job is, None between jobs: session_id, started_at, elapsed_s, phase, step, steps, pass, image."""

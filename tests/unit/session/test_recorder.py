@@ -126,12 +126,25 @@ class TestTimes:
         bench.finish()
         assert bench.device.settles == 1
 
+    def test_a_slow_step_appears_as_the_next_one_begins(self) -> None:
+        """The device is done with it microseconds after the boundary, and the next boundary is two seconds off."""
+        bench = Bench()
+        bench.start()
+        bench.recorder.step_started(StepInfo(0, 2))
+        bench.device.work(2.0)
+        bench.device.wait()
+        bench.device.work(0.0001)
+        bench.recorder.step_started(StepInfo(1, 2))
+        bench.device.idle(0.001)
+        bench.recorder.call_started()
+        assert [record.index for record in bench.timeline.after(0).records if isinstance(record, StepFinished)] == [0]
+
     def test_steps_appear_while_the_job_runs(self) -> None:
         bench = Bench()
         bench.start()
         bench.steps([0.05] * 3)
         bench.device.idle(0.12)
-        bench.recorder.poll()
+        bench.recorder.call_started()
         seen = [record for record in bench.timeline.after(0).records if isinstance(record, StepFinished)]
         assert [record.index for record in seen] == [0, 1]
         assert seen[1].t_s == pytest.approx(1000.1, abs=1e-3)
@@ -161,7 +174,6 @@ class TestTimes:
                 st.tuples(st.just("wait"), st.none()),
                 st.tuples(st.just("idle"), st.floats(0, 1)),
                 st.tuples(st.just("call"), st.none()),
-                st.tuples(st.just("poll"), st.none()),
                 st.tuples(st.just("switch"), st.sampled_from(["full", "lowvram", "medvram"])),
             ),
             max_size=60,
@@ -185,8 +197,6 @@ class TestTimes:
                 calls += in_step
             elif kind == "switch":
                 bench.switch(ModeRequest(value), None)
-            elif kind == "poll":
-                bench.recorder.poll()
             elif kind == "work":
                 bench.device.work(value)
             elif kind == "idle":
@@ -330,7 +340,6 @@ class TestOrder:
         bench.recorder.phase_started("denoise")
         bench.recorder.step_started(StepInfo(0, 1))
         bench.recorder.call_started()
-        bench.recorder.poll()
         assert bench.finished == []
         assert bench.timeline.cursor == 0
 
