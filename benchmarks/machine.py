@@ -9,14 +9,14 @@ import sys
 from datetime import datetime, timezone
 from typing import Any
 
-import torch
-
 
 def describe() -> dict[str, Any]:
-    """No user, no path: the command is given by its file's name."""
+    """Of this Python. No user, no path."""
+    import torch  # here, so that a program without torch may ask for its command
+
     found: dict[str, Any] = {
         "measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "command": " ".join(["python", f"benchmarks/{os.path.basename(sys.argv[0])}", *map(os.path.basename, sys.argv[1:])]),
+        "command": command(),
         "commit": os.environ.get("VRAM_PILOT_COMMIT") or _commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -39,6 +39,11 @@ def describe() -> dict[str, Any]:
             "driver": _driver(),
         }
     return found
+
+
+def command() -> str:
+    """How the running program was called: files by their names alone."""
+    return " ".join(["python", f"benchmarks/{os.path.basename(sys.argv[0])}", *map(os.path.basename, sys.argv[1:])])
 
 
 def _commit() -> str | None:
