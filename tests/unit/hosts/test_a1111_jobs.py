@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -336,6 +337,27 @@ def test_what_rebuilds_or_trains_the_model(world: World) -> None:
     for train in (textual_inversion.train_embedding, hypernetwork.train_hypernetwork):
         train(*[None] * len(inspect.signature(train).parameters))
     assert world.short() == ["changing", "changed"] * 4
+
+
+def test_training_by_the_api_is_told_of_after_a_reload_too(world: World) -> None:
+    """Its module binds the functions by name when it is first imported: to ours."""
+    from modules.hypernetworks.hypernetwork import train_hypernetwork
+    from modules.textual_inversion.textual_inversion import train_embedding
+
+    api = SimpleNamespace(train_embedding=train_embedding, train_hypernetwork=train_hypernetwork)
+    sys.modules["modules.api.api"] = api  # type: ignore[assignment]
+
+    def told() -> list[Any]:
+        world.heard.events.clear()
+        for train in (api.train_embedding, api.train_hypernetwork):
+            train(*[None] * len(inspect.signature(train).parameters))
+        return world.short()
+
+    for _number in range(3):
+        assert told() == ["changing", "changed"] * 2
+        world.stop()
+        assert not told()
+        world.stop = world.jobs.start(world.heard)
 
 
 def test_a_change_that_fails_is_over_too(world: World) -> None:

@@ -75,8 +75,10 @@ class Jobs:
         wrap(sd_hijack.StableDiffusionModelHijack, "redo_hijack", self._around_change)
         wrap(sd_vae, "reload_vae_weights", self._around_vae)
         wrap(sd_unet, "apply_unet", self._around_unet)
-        wrap(textual_inversion, "train_embedding", self._around_change)
-        wrap(hypernetwork, "train_hypernetwork", self._around_change)
+        trainers = (textual_inversion, "train_embedding"), (hypernetwork, "train_hypernetwork")
+        api = sys.modules.get("modules.api.api")  # binds both by name: since an earlier start, to what does nothing any more
+        for module, name in (*trainers, *((api, name) for _, name in trainers if hasattr(api, name))):
+            wrap(module, name, self._around_change)
         wait_for_captures(self._patches)
         self.register_callbacks()
         return self.stop
