@@ -25,17 +25,25 @@ class CsvReporter:
     media_type = "text/csv; charset=utf-8"
 
     def write(self, session: Mapping[str, Any], path: Path) -> None:
-        write_whole(path, render(session).encode())
+        write_whole(path, (piece.encode() for piece in pieces(session)))
 
 
 def render(session: Mapping[str, Any]) -> str:
-    """What was not measured has no line. Text that a spreadsheet would run as a formula is led by an apostrophe."""
-    stream = io.StringIO(newline="")
-    writer = csv.writer(stream, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
+    return "".join(pieces(session))
+
+
+def pieces(session: Mapping[str, Any]) -> Iterator[str]:
+    """The file, a line at a time. What was not measured has none. Text that a spreadsheet would run as a formula is led by an
+    apostrophe."""
+    yield _row(COLUMNS)
     for line in lines(session):
         if line["value"] is not None:
-            writer.writerow([_cell(line.get(column)) for column in COLUMNS])
+            yield _row([_cell(line.get(column)) for column in COLUMNS])
+
+
+def _row(cells: Sequence[object]) -> str:
+    stream = io.StringIO(newline="")
+    csv.writer(stream, lineterminator="\r\n").writerow(cells)
     return stream.getvalue()
 
 

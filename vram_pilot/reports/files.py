@@ -5,36 +5,40 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
 from vram_pilot.errors import UsageError
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Writes `content` to `path` by way of a file beside it. A link is followed; a device or a pipe is written to directly.
+
+    content: all of it, or its pieces, of which one at a time is held.
 
     Raises UsageError that says what is wrong with the path; an older file is then still there.
     """
     target = Path(os.path.realpath(path))
+    pieces = (content,) if isinstance(content, bytes) else content
     try:
         if target.exists() and not target.is_file():
-            _write_through(target, content)
+            _write_through(target, pieces)
         else:
-            _write_beside(target, content)
+            _write_beside(target, pieces)
     except OSError as error:
         raise _unusable(path, error) from error
 
 
-def _write_through(target: Path, content: bytes) -> None:
+def _write_through(target: Path, pieces: Iterable[bytes]) -> None:
     with open(target, "wb") as stream:
-        stream.write(content)
+        stream.writelines(pieces)
 
 
-def _write_beside(target: Path, content: bytes) -> None:
+def _write_beside(target: Path, pieces: Iterable[bytes]) -> None:
     beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
     try:
         with open(beside, "xb") as stream:
-            stream.write(content)
+            stream.writelines(pieces)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(beside, target)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,22 @@ class TraceReporter:
     media_type = "application/json"
 
     def write(self, session: Mapping[str, Any], path: Path) -> None:
-        write_whole(path, render(session).encode())
+        write_whole(path, (piece.encode() for piece in pieces(session)))
 
 
 def render(session: Mapping[str, Any]) -> str:
-    lines = ",\n".join(json.dumps(event, ensure_ascii=False, allow_nan=False) for event in events(session))
+    return "".join(pieces(session))
+
+
+def pieces(session: Mapping[str, Any]) -> Iterator[str]:
+    """The file, an event at a time: a day of readings as events would take gigabytes."""
     about = {key: session.get(key) for key in ("id", "schema", "status", "started_at")}
-    return f'{{"displayTimeUnit":"ms","otherData":{json.dumps(about, ensure_ascii=False)},"traceEvents":[\n{lines}\n]}}\n'
+    yield f'{{"displayTimeUnit":"ms","otherData":{json.dumps(about, ensure_ascii=False)},"traceEvents":['
+    separator = "\n"
+    for event in events(session):
+        yield separator + json.dumps(event, ensure_ascii=False, allow_nan=False)
+        separator = ",\n"
+    yield "\n]}\n"
 
 
 def events(session: Mapping[str, Any]) -> Iterator[Event]:
@@ -130,10 +139,10 @@ def _counters(session: Mapping[str, Any]) -> Iterator[Event]:
     samples = session.get("samples") or {"t_s": []}
     for name, column in samples.items():
         if name != "t_s":
-            yield from _counter(name, list(zip(samples["t_s"], column)))
+            yield from _counter(name, zip(samples["t_s"], column))
 
 
-def _counter(name: str, readings: Sequence[tuple[float, float | None]]) -> Iterator[Event]:
+def _counter(name: str, readings: Iterable[tuple[float, float | None]]) -> Iterator[Event]:
     """A counter holds until its next event, so only changes are written. What was not read leaves it as it was."""
     label, before = f"{name} ({unit})" if (unit := unit_of(name)) not in ("", "1") else name, None
     for t_s, value in readings:
