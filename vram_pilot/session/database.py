@@ -193,7 +193,8 @@ def _migrate(opened: sqlite3.Connection) -> None:
             opened.execute(f"PRAGMA user_version = {number + 1}")
         opened.execute("COMMIT")
     except BaseException:
-        opened.execute("ROLLBACK")
+        if opened.in_transaction:  # SQLite ends it by itself where there is no room
+            opened.execute("ROLLBACK")
         raise
 
 

@@ -122,6 +122,18 @@ class TestFull:
         monkeypatch.setattr(database, "_opened", limited)
         return tmp_path
 
+    def test_a_transaction_that_sqlite_has_ended_by_itself_does_not_hide_why(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On a disk without room it ends one that makes the tables; here a constraint lets it do so."""
+        ended = ("CREATE TABLE kept (id NOT NULL)", "INSERT OR ROLLBACK INTO kept VALUES (NULL)")
+        monkeypatch.setattr(database, "MIGRATIONS", (ended,))
+        store = SessionStore(tmp_path)
+        store.finish(session(1))
+        store.flush()
+        assert "NOT NULL constraint failed" in (store.status_note or "")
+        store.close()
+
     def test_what_fits_is_kept_and_the_rest_waits(self, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         sessions = [session(number, findings=[{"noise": os.urandom(6000).hex()}]) for number in range(12)]
         store = SessionStore(small)
