@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, metavar="N", help="of the first image; 0 unless given")
     add("--out", required=True, type=Path, metavar="DIR", help="the folder for the images; it is made")
     add("--json", metavar="F", help="write the session as JSON; - for standard output")
-    add("--report", type=Path, metavar="F", help="write a report; HTML unless the name ends in .json, .csv or .trace.json")
+    add("--report", type=Path, metavar="F", help="write a report; its ending names its form: .html, .json, .csv, .trace.json")
     add_shared_arguments(parser)
 
 
@@ -111,9 +112,19 @@ def _check_outputs(args: argparse.Namespace) -> None:
         raise UsageError(
             f"The folder for the images cannot be made: {reason}", found=str(args.out), do="Name another one."
         ) from error
+    if not os.access(args.out, os.W_OK):
+        raise UsageError("The folder for the images cannot be written", found=str(args.out), do="Name another one.")
+    if args.report is not None:
+        format_of(args.report)
     for path in (args.report, None if args.json in (None, "-") else Path(args.json)):
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise UsageError("This file cannot be written", found=str(path), do="Name a file in a folder that exists.")
+        if path is not None and (path.is_dir() or not _is_writable(path.absolute())):
+            raise UsageError("This file cannot be written", found=str(path), do="Name a file in a folder that can be written.")
+
+
+def _is_writable(path: Path) -> bool:
+    """path: absolute. A device or a pipe is written itself, a file by way of its folder."""
+    place = path if path.exists() and not path.is_file() else path.parent
+    return place.exists() and os.access(place, os.W_OK)
 
 
 def _generate(host: StandaloneHost, app: App, request: ImageRequest) -> Result:

@@ -67,7 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Does what was asked for and answers 0. Raises VramPilotError; what else is to be said goes to standard error."""
-    store = SessionStore(args.data_dir or default_state_dir())
+    folder = args.data_dir or default_state_dir()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("The data folder is a file", found=str(folder), do="Name the folder that the sessions are in.")
+    store = SessionStore(folder)
     try:
         run: Callable[[SessionStore, argparse.Namespace], None] = args.run
         run(store, args)

@@ -53,9 +53,13 @@ def reporter(format: str, snapshots: Snapshots | None = None) -> Reporter:
         if candidate.format == format:
             return candidate
     offered = f"Use one of: {', '.join(FORMATS)}."
+    _refuse_to_come(format, offered)
+    raise UsageError("There is no such report format", found=format, do=offered)
+
+
+def _refuse_to_come(format: str, offered: str) -> None:
     if format in TO_COME:
         raise RefusedError("This report format is not in this version", found=format, do=offered)
-    raise UsageError("There is no such report format", found=format, do=offered)
 
 
 def file_name(session_id: str, format: str) -> str:
@@ -64,7 +68,17 @@ def file_name(session_id: str, format: str) -> str:
 
 
 def format_of(path: Path) -> str:
-    """The format that a file's name asks for; HTML when it names none that any session can be written in."""
+    """The format that the ending of a file's name asks for; HTML where it has none.
+
+    Raises RefusedError for a format that is to come, UsageError for an ending that is of none.
+    """
     endings = {ENDINGS.get(each.format, each.format): each.format for each in REPORTERS}
-    name = path.name.lower()
-    return next((endings[end] for end in sorted(endings, key=len, reverse=True) if name.endswith(f".{end}")), "html")
+    name, ending = path.name.lower(), path.suffix.lower().removeprefix(".")
+    for known in sorted(endings, key=len, reverse=True):
+        if name.endswith(f".{known}"):
+            return endings[known]
+    if ending in ("", "htm"):
+        return "html"
+    offered = "Let the name end in " + ", ".join(f".{known}" for known in endings) + "."
+    _refuse_to_come(ending, offered)
+    raise UsageError("This is the ending of no report", found=path.name, do=offered)

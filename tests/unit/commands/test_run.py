@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -132,6 +133,9 @@ def test_a_report_s_format_follows_its_name(run: Run, tmp_path: Path) -> None:
         (["--mode", "lowvram", "--budget-mib", "lots"], "whole number"),
         (["--device", "abacus"], "cuda:N"),
         (["--device", "cuda:99"], "no such CUDA device"),
+        (["--prompt", "caf\udce9"], "prompt"),
+        (["--report", "r.pdf"], ".html, .json, .csv, .trace.json"),
+        (["--report", "r.parquet"], "not in this version"),
         (["--no-such-flag"], "unrecognized arguments"),
     ],
 )
@@ -158,10 +162,27 @@ def test_places_that_cannot_be_written_are_refused_before_anything_is_loaded(
         assert str(tmp_path) in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("place", ["--out", "--json", "--report"])
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_loaded(
+    run: Run, no_model: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """As on a disk that is mounted read-only; what is made would be lost."""
+    shut = tmp_path / "shut"
+    shut.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != shut)
+    assert run(place, str(shut if place == "--out" else shut / "s.json")) == 2
+    assert str(shut) in capsys.readouterr().err
+
+
 def test_a_model_that_is_none_ends_with_2(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "m.ckpt").write_bytes(b"\x80\x02.")
     (tmp_path / "m.safetensors").write_bytes(b"\x80\x02.")
-    for name, said in (("m.ckpt", "run code"), ("m.safetensors", "no whole .safetensors"), ("none.safetensors", "tiny, sd15")):
+    for name, said in (
+        ("m.ckpt", "run code"),
+        ("m.safetensors", "no whole .safetensors"),
+        ("none.safetensors", "tiny, sd15"),
+        ("x" * 300, "File name too long"),
+    ):
         assert run(model=str(tmp_path / name)) == 2
         assert said in capsys.readouterr().err
 

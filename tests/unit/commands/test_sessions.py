@@ -52,6 +52,13 @@ def test_list_a_page_as_json(kept: list[dict[str, Any]], capsys: pytest.CaptureF
     assert [row["id"] for row in json.loads(capsys.readouterr().out)] == [kept[1]["id"]]
 
 
+def test_a_data_folder_that_is_a_file_is_not_taken_for_an_empty_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert run("list", "--data-dir", tmp_path / "file") == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and str(tmp_path / "file") in shown.err and "folder" in shown.err
+
+
 def test_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list", "--data-dir", tmp_path / "none") == 0
     assert "No session is recorded here." in capsys.readouterr().out

@@ -13,7 +13,7 @@ from vram_pilot.hosts.standalone.request import SAMPLERS, ImageRequest, infotext
         ("height", 100, "96 or 104"),
         ("width", 100_000, "8192"),
         ("width", 64.0, "width"),
-        ("steps", 0, "steps"),
+        ("steps", 0, "number of steps is"),
         ("steps", 501, "500"),
         ("batch_size", 65, "batch size"),
         ("n_iter", 0, "batch count"),
@@ -26,6 +26,9 @@ from vram_pilot.hosts.standalone.request import SAMPLERS, ImageRequest, infotext
         ("hires_scale", 1.0, "above 1"),
         ("hires_scale", 5, "up to 4"),
         ("hires_scale", True, "above 1"),
+        ("prompt", "a \udcff cat", "prompt"),
+        ("prompt", 7, "prompt"),
+        ("negative_prompt", "\ud800", "negative prompt"),
     ],
 )
 def test_a_bad_field_is_named_with_what_is_allowed(field: str, value: object, said: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.jobs import plain_session
-from vram_pilot.errors import RefusedError, UsageError
+from vram_pilot.errors import RefusedError, UsageError, VramPilotError
 from vram_pilot.reports.base import ENDINGS, FORMATS, REPORTERS, TO_COME, file_name, format_of, reporter, write_report
 from vram_pilot.reports.files import write_whole
 
@@ -61,11 +61,17 @@ def test_names_of_files() -> None:
         ("trace.json", "json"),
         ("a.csv", "csv"),
         ("a", "html"),
-        ("a.pickle", "html"),
+        ("a.htm", "html"),
     ],
 )
 def test_a_files_name_asks_for_a_format(name: str, format: str) -> None:
     assert format_of(Path(name)) == format
+
+
+@pytest.mark.parametrize(("name", "said"), [("a.pickle", ".trace.json"), ("a.pdf", ".html"), ("a.parquet", "not in this")])
+def test_an_ending_of_no_report_is_refused(name: str, said: str) -> None:
+    with pytest.raises(VramPilotError, match=said):
+        format_of(Path(name))
 
 
 def test_an_older_file_is_replaced(tmp_path: Path) -> None:

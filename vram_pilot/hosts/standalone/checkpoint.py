@@ -64,8 +64,8 @@ def short_hash(path: Path) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    _check_name(path)
     try:
+        _check_name(path)
         with safe_open(path, framework="pt", device="cpu") as file:
             yield file
     except SafetensorError as error:
@@ -73,7 +73,7 @@ def _opened(path: Path) -> Iterator[Any]:
             "This is no whole .safetensors file", found=f"{path.name}: {error}", do="Get the file again; it may be cut off."
         ) from error
     except OSError as error:
-        raise UsageError("The checkpoint cannot be read", found=f"{path.name}: {error.strerror or error}") from error
+        raise UsageError("The checkpoint cannot be read", found=f"{path.name[:60]}: {error.strerror or error}") from error
 
 
 def _check_name(path: Path) -> None:
@@ -84,7 +84,7 @@ def _check_name(path: Path) -> None:
             do="Convert it to .safetensors, or get that version.",
         )
     if path.is_dir():
-        raise UsageError("The model is a folder", found=path.name, do="Give one .safetensors file.")
+        raise UsageError("The model is a folder", found=path.name or str(path), do="Give one .safetensors file.")
     if not path.is_file():
         raise UsageError(
             "There is no such model or file", found=str(path), do="Use tiny, sd15, sdxl or the path of a .safetensors file."

@@ -44,7 +44,9 @@ class ImageRequest:
                 raise UsageError(
                     f"The {side} is not a multiple of 8", found=getattr(self, side), do=_multiples(getattr(self, side))
                 )
-        _whole("steps", self.steps, 1, 500)
+        _text("prompt", self.prompt)
+        _text("negative prompt", self.negative_prompt)
+        _whole("number of steps", self.steps, 1, 500)
         _whole("batch size", self.batch_size, 1, 64)
         _whole("batch count", self.n_iter, 1, 1000)
         _whole("seed", self.seed, 0, MAX_SEED)
@@ -145,6 +147,12 @@ def _is_number(value: object) -> bool:
 def _number(name: str, value: object, low: float, high: float) -> None:
     if not _is_number(value) or not low <= value <= high:  # type: ignore[operator]
         raise UsageError(f"The {name} is not allowed", found=value, do=f"Use a number from {low:g} to {high:g}.")
+
+
+def _text(name: str, value: object) -> None:
+    """Halves of surrogate pairs, which stand for bytes that are no UTF-8 as well, cannot be written into an image."""
+    if not isinstance(value, str) or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise UsageError(f"The {name} is no text that can be written as UTF-8", found=value, do="Type it again.")
 
 
 def _whole(name: str, value: object, low: int, high: int) -> None:
