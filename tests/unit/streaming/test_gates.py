@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from torch import nn
 
+from tests.fakes.blocks import WIDTH
+from tests.fakes.device import FakeDevice
+from tests.unit.streaming.conftest import Rig
 from vram_pilot.hosts.base import Component
+from vram_pilot.settings import ModeRequest
 from vram_pilot.streaming.gates import Gates
 from vram_pilot.streaming.part import Part
 from vram_pilot.streaming.pinned import HostMemory
@@ -62,3 +66,27 @@ def test_inputs_of_a_component_that_was_there_are_its_callers_own(encoder: Encod
     encoder.layer(given)
     assert seen[0] is given
     look.remove()
+
+
+def test_a_component_that_has_failed_is_sent_away_like_any_other(rig: Callable[..., Rig], device: FakeDevice) -> None:
+    """A preview that fails in mid-job, say: the VAE does not stay beside the denoiser for the rest of it."""
+    host, controller = rig()
+    controller.request(ModeRequest("medvram"))
+    denoiser, vae, seen = host.module("denoiser"), host.module("vae"), []
+    look = denoiser.blocks[3].register_forward_pre_hook(lambda *_: seen.append(device.names_on(host.components())))
+    layer = [module for module in vae.modules() if module._parameters][-1]
+
+    def fails(*_: object) -> None:
+        raise ValueError("put in")
+
+    def preview(step: int) -> None:
+        if step == 1:
+            handle = layer.register_forward_pre_hook(fails)
+            with pytest.raises(ValueError, match="put in"), torch.no_grad():
+                vae(torch.zeros(1, WIDTH))
+            handle.remove()
+
+    host.generate(3, at_step=preview)
+    look.remove()
+    assert seen
+    assert all(names == {"denoiser"} for names in seen)
