@@ -227,8 +227,8 @@ def test_settings_hold_at_once(plain: Client) -> None:
 
 
 def test_the_start_is_hardly_longer(webui: Any, record: Any) -> None:
-    """What the WebUI's own timer says of our script and our callbacks, on a start that finds everything compiled: in the best of
-    three, since it counts what other programs take meanwhile."""
+    """What the WebUI's own timer says of our script and our callbacks, on a start that finds everything compiled: in the best
+    of three, since it counts what other programs take meanwhile."""
     seconds: list[float] = []
     while len(seconds) < 3 and not (seconds and seconds[-1] < IMPORT_S):
         with webui("timed") as running:
