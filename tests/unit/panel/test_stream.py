@@ -219,9 +219,15 @@ def test_e19_a_reload_of_the_page_is_not_held_up_by_a_stream(app: FakeApp) -> No
         assert not closer.is_alive() and not server.is_alive()
 
 
-def test_idle_streams_cost_next_to_nothing(app: FakeApp, served: Served) -> None:
-    with listen(served) as listener:
-        next(listener.events())
+def test_idle_streams_cost_less_than_one_hundredth_of_a_core(app: FakeApp, served: Served) -> None:
+    """Beyond what the server costs that nobody asks anything."""
+
+    def busy_s() -> float:
         before = time.process_time()
         threading.Event().wait(2)
-        assert (time.process_time() - before) / 2 < 0.03
+        return time.process_time() - before
+
+    alone_s = busy_s()
+    with listen(served) as listener:
+        next(listener.events())
+        assert (busy_s() - alone_s) / 2 < 0.01
