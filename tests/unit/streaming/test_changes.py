@@ -131,6 +131,28 @@ def test_a_change_between_two_passes_of_a_job(
     assert differences(before, state_of(host.components())) == []
 
 
+@every_mode
+@pytest.mark.parametrize("name", UNSEEN)
+def test_a_change_between_jobs_of_a_host_that_tells_no_phases(
+    name: str, mode: ModeRequest, rig: MakeRig, copies: DelayedCopies, device: FakeDevice
+) -> None:
+    """A sampler that an extension has brought along, for one."""
+    host, controller, layer = prepared(rig)
+    undo = CHANGES[name](layer)
+    expected = host.generate(3)
+    undo()
+    controller.phase_started = lambda _name: None
+    controller.request(mode)
+    host.generate(3)
+    with device.host_at_work():
+        undo = CHANGES[name](layer)
+    with device.guard():
+        assert torch.equal(host.generate(3), expected)
+    controller.request(ModeRequest())
+    undo()
+    assert copies.hazards == []
+
+
 @pytest.mark.parametrize(
     "mode", [MODES["lowvram-half"], *(pytest.param(mode, marks=pytest.mark.slow) for mode in OTHERS)], ids=str
 )
