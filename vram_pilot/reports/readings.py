@@ -1,6 +1,7 @@
 """The instruments' readings of a session as charts over time, before anything is drawn. Pure.
 
-A chart is there only when something of it was read. Values are in the chart's unit, times in seconds since the job's start.
+A chart is there only when something of it was read twice: one reading makes no line. Values are in the chart's unit, times in
+seconds since the job's start.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def _lines(session: Mapping[str, Any], spec: _Spec) -> Chart | None:
 
 def _points(samples: Samples, metric: str, scale: float) -> Points:
     known = [(t_s, value / scale) for t_s, value in zip(samples["t_s"], _column(samples, metric)) if value is not None]
-    return with_gaps(known)
+    return with_gaps(known) if len(known) > 1 else []
 
 
 def _highest(session: Mapping[str, Any], lines: Sequence[tuple[str, str, str]]) -> float:
@@ -172,7 +173,7 @@ def vram(session: Mapping[str, Any]) -> Chart | None:
     total = max((value for value in _column(samples, "gpu_total_bytes") if value is not None), default=None)
     owners = _Owners(samples)
     rows = [(t_s, row) for t_s, row in zip(samples["t_s"], owners.rows()) if row is not None]
-    if not rows:
+    if len(rows) < 2:
         return None
     highest = max(sum(row) for _, row in rows)
     unit, scale = byte_unit(highest)

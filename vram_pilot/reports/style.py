@@ -79,6 +79,7 @@ footer { color: var(--soft); font-size: 13px; margin-top: 20px; }
   main { padding: 20px 12px 32px; } h1 { font-size: 21px; } section { padding: 14px; }
   .figures div, .figures.many div { flex-basis: 45%; padding: 10px 14px; } .figures dd { font-size: 18px; }
   .chart.wide { display: none; } .chart.narrow { display: block; } .pairs { grid-template-columns: 1fr; }
+  .pairs th { width: 45%; }
   .live { height: 250px; margin: 0 -6px; } }
 """
 _PRINT = """

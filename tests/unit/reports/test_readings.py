@@ -57,6 +57,12 @@ def test_one_metric_alone_has_its_chart_and_no_other(metric: str, chart: str) ->
     assert [found.name for found in readings.charts(session)] == [chart]
 
 
+@pytest.mark.parametrize("metric", ["process_rss_bytes", "gpu_power_w", "gpu_used_bytes"])
+def test_one_reading_is_no_line(metric: str) -> None:
+    """Of a short job: a chart of it would be empty."""
+    assert readings.charts(only(**{metric: [1e9, None]})) == []
+
+
 def test_a_limit_alone_is_no_reading() -> None:
     assert readings.charts(only(gpu_power_limit_w=[170.0, 170.0])) == []
 
@@ -105,11 +111,11 @@ class TestVram:
 
     def test_readings_of_different_moments_make_no_negative_part(self) -> None:
         session = only(
-            allocated_bytes=[5 * GIB],
-            reserved_bytes=[4 * GIB],
-            gpu_used_bytes=[3 * GIB],
-            gpu_process_bytes=[9 * GIB],
-            gpu_other_processes_bytes=[9 * GIB],
+            allocated_bytes=[5 * GIB] * 2,
+            reserved_bytes=[4 * GIB] * 2,
+            gpu_used_bytes=[3 * GIB] * 2,
+            gpu_process_bytes=[9 * GIB] * 2,
+            gpu_other_processes_bytes=[9 * GIB] * 2,
         )
         chart = readings.chart(session, "vram")
         assert chart is not None
