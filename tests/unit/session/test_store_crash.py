@@ -33,8 +33,8 @@ JOB = """
         yield bench.start
         yield lambda: bench.phase("encode", 0.01)
         yield lambda: bench.recorder.phase_started("denoise")
-        for index in range(6):
-            yield lambda index=index: bench.recorder.step_started(StepInfo(index, 6))
+        for index in range(7):
+            yield lambda index=index: bench.recorder.step_started(StepInfo(index, 7))
             yield bench.recorder.call_started
         yield lambda: bench.phase("decode", 0.1)
         yield lambda: bench.recorder.job_finished("ok")
@@ -49,7 +49,7 @@ JOB = """
         event()
         store.flush()
 """
-POINTS = 18
+POINTS = 20
 
 #: Writes session after session and says the id of each that is written.
 WRITER = """
@@ -107,7 +107,7 @@ def test_killed_in_mid_job(tmp_path: Path, point: int) -> None:
     rows = reader.list()
     assert [row["status"] for row in rows] == ([] if not begun else ["ok"] if over else ["aborted"]) + ["ok"]
     assert [reader.get(row["id"])["status"] for row in rows] == [row["status"] for row in rows]
-    assert len(reader.get(rows[-1]["id"])["steps"]) == 6
+    assert len(reader.get(rows[-1]["id"])["steps"]) == 7
     assert reader.status_note is None
     reader.close()
     assert sound(tmp_path)
