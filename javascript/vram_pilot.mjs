@@ -2,8 +2,8 @@
 
 /** Every file of the folder beside this one. */
 const HELPERS = [
-  "board", "chart", "columns", "compare", "connection", "format", "gauges", "history", "holders", "link", "live", "live_view", "markup",
-  "moment", "now", "now_view", "page", "paint", "plots", "readings", "series", "sessions", "sessions_view", "timers", "trace",
+  "board", "chart", "columns", "compare", "connection", "format", "gauges", "history", "holders", "link", "live", "live_view", "marks",
+  "markup", "moment", "now", "now_view", "page", "paint", "plots", "readings", "series", "sessions", "sessions_view", "timers", "trace",
   "tracks", "urls",
 ];
 /** How often the bar on top is asked for anew: while a job runs, and otherwise. Whatever happens asks at once. */
@@ -157,6 +157,7 @@ class Panel {
     let state = null;
     try {
       state = await this.server.ask("state");
+      if (!this.#visible) return; // it was hidden meanwhile, and asks anew when it is shown
       this.#draw(state);
       page.say("alert", "");
     } catch (error) {

@@ -1,5 +1,6 @@
 // Line charts as SVG text. Geometry only: colours and fonts are the style sheet's.
 
+import { apart } from "./marks.mjs";
 import { html } from "./markup.mjs";
 
 const LEFT = 52;
@@ -82,15 +83,15 @@ export function neighbour(points, n, move) {
 /** Marks with a place, those whose label would run into the one before without it. */
 export function placed(marks, plan) {
   let free = -Infinity;
-  return marks
-    .filter((mark) => mark.n >= plan.first && mark.n <= plan.last + 1)
+  const within = marks.filter((mark) => mark.n >= plan.first && mark.n <= plan.last + 1);
+  return apart(within.map((mark) => ({ ...mark, x: Math.min(plan.x(mark.n), plan.width - RIGHT) })))
     .map((mark) => {
-      const x = Math.min(plan.x(mark.n), plan.width - RIGHT);
+      const { x } = mark;
       const wide = mark.label.length * LABEL_WIDTH;
       const start = Math.max(LEFT, Math.min(x + 3, plan.width - RIGHT - wide));
       const shown = mark.kind !== "job" && start >= free;
       if (shown) free = start + wide + 6;
-      return { ...mark, x, labelX: start, label: shown ? mark.label : null };
+      return { ...mark, labelX: start, label: shown ? mark.label : null };
     });
 }
 

@@ -1,5 +1,7 @@
 // From readings to places on a plot: lines, stacks and spans over a window of time, thinned to what a pixel can show.
 
+import { apart } from "./marks.mjs";
+
 /** [{x, value}] of one lane, x in pixels from the left edge of the window; value is null where a line breaks. */
 export function line(series, window, width, lane = 0) {
   const points = [];
@@ -97,7 +99,6 @@ export function roundUp(value, base = 10) {
 /** Marks within the window with their place: [{kind, label, x}]. */
 export function marksIn(moments, window, width) {
   const scale = width / (window.to - window.from);
-  return moments
-    .filter(({ tS }) => tS >= window.from && tS <= window.to)
-    .map((moment) => ({ ...moment, x: (moment.tS - window.from) * scale }));
+  const within = moments.filter(({ tS }) => tS >= window.from && tS <= window.to);
+  return apart(within.map((moment) => ({ ...moment, x: (moment.tS - window.from) * scale })));
 }

@@ -12,7 +12,7 @@ import gradio as gr
 import pytest
 from fastapi import FastAPI
 from fastapi.responses import FileResponse
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.browser.panel import HIDE_PAGE, HIDEABLE, SESSION, SHOW_PAGE, Watched, drop, shoot, watched
 from tests.fakes.panel_app import FakeApp
@@ -260,6 +260,22 @@ def test_hidden_it_asks_and_draws_nothing_and_shown_it_goes_on(browser: Browser,
             seen.page.evaluate(SHOW_PAGE)
         seen.wait_for(lambda: seen.dots() == 6)
         expect(seen.slot("job-detail")).to_contain_text("step 6 of 20")
+
+
+def test_an_answer_that_comes_when_it_is_hidden_starts_nothing(seen: Watched) -> None:
+    seen.open_tab()
+    seen.view("sessions")
+    held: list[Route] = []
+    seen.page.route("**/v1/state*", lambda route: held.append(route))
+    seen.app.note("news, so that the state is asked for")
+    seen.wait_for(lambda: held)
+    seen.host_tab("txt2img")
+    seen.wait_for(lambda: seen.served.panel.hub.streams == 0)
+    before = len(seen.ours())
+    with seen.page.expect_response("**/v1/state*"):
+        held[0].continue_()
+    seen.page.wait_for_timeout(500)
+    assert len(seen.ours()) == before
 
 
 def test_ten_thousand_steps_leave_a_bounded_page(seen: Watched) -> None:

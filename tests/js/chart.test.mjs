@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { chart, layout, linePath, nearest, neighbour, placed, ticks, wholeTicks } from "../../javascript/vram_pilot/chart.mjs";
+import { apart } from "../../javascript/vram_pilot/marks.mjs";
 import { empty, greeted, taken } from "../../javascript/vram_pilot/history.mjs";
 import { ago, job, latency, log, memory, phases, tooltip } from "../../javascript/vram_pilot/live.mjs";
 
@@ -61,6 +62,15 @@ test("labels do not run into each other or out of the chart", () => {
   const shown = placed([...marks, { n: 3, kind: "mode", label: "gone" }], plan({ width: 700 }));
   assert.deepEqual(shown.map(({ label }) => Boolean(label)), [true, false, true]);
   for (const { labelX, label } of shown) assert.ok(labelX >= 0 && labelX + (label?.length ?? 0) * 7 <= 700);
+});
+
+test("of marks that cannot be told apart the one that matters most is left", () => {
+  const mark = (x, kind) => ({ x, kind });
+  const close = [mark(10, "end"), mark(11, "job"), mark(12, "mode"), mark(13, "pass"), mark(15, "job"), mark(16, "job"), mark(19, "failed")];
+  assert.deepEqual(apart(close), [close[2], close[6]]);
+  const dense = Array.from({ length: 100 }, (_, x) => mark(x, "mode"));
+  assert.deepEqual(apart(dense).map(({ x }) => x), Array.from({ length: 25 }, (_, index) => 4 * index));
+  assert.deepEqual(apart([]), []);
 });
 
 test("what a mark says is escaped", () => {

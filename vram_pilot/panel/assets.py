@@ -20,6 +20,7 @@ HELPERS = (
     "link",
     "live",
     "live_view",
+    "marks",
     "markup",
     "moment",
     "now",
