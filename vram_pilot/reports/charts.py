@@ -106,7 +106,7 @@ def shares_bar(parts: Sequence[tuple[str, str, float]], *, title: str, width: fl
     drawn, x = [], 0.0
     for label, css, amount in parts:
         size = amount / total * width
-        text = f"{escape(label)}: {amount / total:.1%}"
+        text = f"{escape(label)}: {100 * amount / total:.1f} %"
         drawn.append(
             f'<rect class="{css}" x="{x:.2f}" y="0" width="{size:.2f}" height="{height:g}"><title>{text}</title></rect>'
         )

@@ -115,7 +115,7 @@ def phases(session: Mapping[str, Any]) -> str:
     by_name = {name: [phase["duration_s"] for phase in found if phase["name"] == name] for name in _PHASES}
     parts = [(name, name, sum(times)) for name, times in by_name.items() if times]
     rows = [
-        (_key(name) + name, f"{len(by_name[name]):,}", format_seconds(spent), f"{spent / total:.1%}")
+        (_key(name) + name, f"{len(by_name[name]):,}", format_seconds(spent), f"{100 * spent / total:.1f} %")
         for name, _, spent in parts
     ]
     bar = charts.shares_bar(parts, title="Share of each phase", width=920.0)
