@@ -70,7 +70,7 @@ def test_every_setting_is_documented_with_its_values(setting: settings.Setting) 
     assert all(f"`{choice}`" in text for choice in setting.choices)
     for limit in (setting.minimum, setting.maximum):
         assert limit is None or f"{limit:.10g}" in text
-    shown = {None: "empty", True: "true", False: "false"}.get(setting.default, str(setting.default))
+    shown = {"None": "empty", "True": "true", "False": "false"}.get(str(setting.default), str(setting.default))
     assert shown in text.rpartition(" | ")[2] or f"| {shown}" in text
 
 

@@ -14,6 +14,8 @@ from vram_pilot.session.recorder import Recorder
 from vram_pilot.session.store import Retention, SessionStore
 from vram_pilot.session.timeline import Timeline
 from vram_pilot.settings import (
+    KEEP_DAYS,
+    KEEP_MIB,
     KEEP_SESSIONS,
     KEEP_SNAPSHOTS,
     LARGE_MODE,
@@ -24,6 +26,7 @@ from vram_pilot.settings import (
     ModeRequest,
     modes_by_family,
 )
+from vram_pilot.units import MIB
 
 if TYPE_CHECKING:
     from vram_pilot.telemetry.samplers import Telemetry
@@ -66,7 +69,7 @@ class App:
         """Takes the machine settings over, defaults for those that are left out. They hold from the next job on."""
         self.controller.set_family_modes(modes_by_family(settings.get(LARGE_MODE.key, LARGE_MODE.default)))
         self.controller.bank.memory.set_share(settings.get(PINNED_SHARE.key, PINNED_SHARE.default))
-        self.store.set_retention(Retention(count=settings.get(KEEP_SESSIONS.key, KEEP_SESSIONS.default)))
+        self.store.set_retention(_retention(settings))
         self.record = bool(settings.get(RECORD.key, RECORD.default))
         self.write_infotext = bool(settings.get(WRITE_INFOTEXT.key, WRITE_INFOTEXT.default))
         self._keep_snapshots = self.record and bool(settings.get(KEEP_SNAPSHOTS.key, KEEP_SNAPSHOTS.default))
@@ -170,6 +173,11 @@ class App:
     def _keep(self, session: dict[str, Any], into: Callable[[dict[str, Any]], None]) -> None:
         if self.record:
             into(session)
+
+
+def _retention(settings: dict[str, Any]) -> Retention:
+    count, days, mib = (settings.get(each.key, each.default) for each in (KEEP_SESSIONS, KEEP_DAYS, KEEP_MIB))
+    return Retention(count, days * 86_400.0 if days else None, mib * MIB if mib else None)
 
 
 class _Events:

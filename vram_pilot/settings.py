@@ -159,6 +159,24 @@ KEEP_SESSIONS = Setting(
     minimum=1,
     maximum=1_000_000,
 )
+KEEP_DAYS = Setting(
+    "keep_days",
+    "Days to keep sessions",
+    "Sessions older than this are deleted; 0 keeps them whatever their age.",
+    "int",
+    0,
+    minimum=0,
+    maximum=36_500,
+)
+KEEP_MIB = Setting(
+    "keep_mib",
+    "Room for sessions (MiB)",
+    "The oldest sessions beyond this size together are deleted; 0 is no limit.",
+    "int",
+    1024,
+    minimum=0,
+    maximum=10_000_000,
+)
 KEEP_SNAPSHOTS = Setting(
     "keep_snapshots",
     "Keep allocator snapshots",
@@ -190,7 +208,17 @@ LARGE_FAMILIES = ("sdxl", "ssd", "sd3")
 #: What a job, a request or the accordion may carry.
 REQUEST_SETTINGS = (MODE, BUDGET, ACCELERATE)
 #: What the settings page shows besides.
-MACHINE_SETTINGS = (LARGE_MODE, PINNED_SHARE, RECORD, KEEP_SESSIONS, KEEP_SNAPSHOTS, READINGS_MS, WRITE_INFOTEXT)
+MACHINE_SETTINGS = (
+    LARGE_MODE,
+    PINNED_SHARE,
+    RECORD,
+    KEEP_SESSIONS,
+    KEEP_DAYS,
+    KEEP_MIB,
+    KEEP_SNAPSHOTS,
+    READINGS_MS,
+    WRITE_INFOTEXT,
+)
 
 
 def parse_mode_request(raw: object, base: ModeRequest | None = None) -> ModeRequest:
