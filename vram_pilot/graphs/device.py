@@ -34,14 +34,14 @@ class CudaGraphs:
         self._speck = torch.zeros(1, device=device)
 
     def capturing(self) -> bool:
-        return torch.cuda.is_current_stream_capturing()
+        with torch.cuda.device(self._device):
+            return torch.cuda.is_current_stream_capturing()
 
     def follow(self) -> None:
         current = torch.cuda.current_stream(self._device)
-        if current != self._last:
-            if self._last is not None:
-                current.wait_stream(self._last)
-            self._last = current
+        last, self._last = self._last, current
+        if last is not None and last != current:  # torch answers False to `last != None`
+            current.wait_stream(last)
 
     def aside(self, work: Callable[[], _Answer]) -> _Answer:
         current = torch.cuda.current_stream(self._device)

@@ -269,7 +269,8 @@ class GraphRunner:
         except NotCapturable as why:
             self._block(key, str(why))
         except Exception as error:  # the gate for whatever a capture can raise; the call itself has been answered already
-            log.warning("VRAM Pilot: this call cannot be captured, it goes on eagerly: %s", error)
+            # not the error itself: whoever keeps the log's records would keep the frames, and their device memory
+            log.warning("VRAM Pilot: this call cannot be captured, it goes on eagerly: %s", describe(error))
             self._block(key, f"the capture failed ({describe(error)})")
         return result
 

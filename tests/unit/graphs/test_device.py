@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 from collections.abc import Iterator
@@ -21,6 +22,15 @@ NOTHING = ["begin (0, 8) thread_local on side", "end"]
 class FakeStream:
     def __init__(self, log: list[str], name: str) -> None:
         self.log, self.name, self.device_index = log, name, 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FakeStream) and other.name == self.name
+
+    def __ne__(self, other: object) -> bool:
+        """As torch 2.11 has it: nothing is unequal to None."""
+        return other is not None and not self == other
+
+    __hash__ = None  # type: ignore[assignment]
 
     def wait_stream(self, other: FakeStream) -> None:
         self.log.append(f"{self.name} waits for {other.name}")
@@ -206,4 +216,21 @@ def test_calls_on_another_stream_wait_for_the_last_one(cuda: FakeCuda) -> None:
     assert cuda.log == []
     cuda.current = other
     graphs.follow(), graphs.follow()
-    assert cuda.log == ["other waits for main"]
+    cuda.current = cuda.main
+    graphs.follow()
+    assert cuda.log == ["other waits for main", "main waits for other"]
+
+
+def test_the_device_asked_for_a_capture_is_ours(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread's current device may be another card, as under `--device-id`."""
+    inside: list[torch.device] = []
+
+    @contextlib.contextmanager
+    def on(device: torch.device) -> Iterator[None]:
+        inside.append(device)
+        yield
+        inside.clear()
+
+    monkeypatch.setattr(torch.cuda, "device", on)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: inside == [DEVICE])
+    assert CudaGraphs(DEVICE).capturing()
