@@ -20,6 +20,8 @@ from vram_pilot.session.store import Retention, SessionStore
 from vram_pilot.settings import KEEP_SESSIONS
 from vram_pilot.units import format_bytes, format_seconds
 
+#: No count of sessions, days or MiB is higher; SQLite could not hold much higher ones.
+_MOST = 10**9
 _SHOWN = {"B": format_bytes, "s": format_seconds}
 
 
@@ -185,14 +187,18 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return number
+    return _whole(text, 0)
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return _whole(text, 1)
+
+
+def _whole(text: str, low: int) -> int:
+    try:
+        number = int(text[:40])
+    except ValueError:
+        number = low - 1
+    if not low <= number <= _MOST:
+        raise argparse.ArgumentTypeError(f"found {text[:40]!r}; use a whole number from {low} to {_MOST}")
     return number

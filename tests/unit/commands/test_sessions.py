@@ -52,6 +52,18 @@ def test_list_a_page_as_json(kept: list[dict[str, Any]], capsys: pytest.CaptureF
     assert [row["id"] for row in json.loads(capsys.readouterr().out)] == [kept[1]["id"]]
 
 
+@pytest.mark.parametrize("number", ["many", "1.5", "nan", "-1", "9" * 30, "9" * 400])
+@pytest.mark.parametrize("words", [("list", "--limit"), ("list", "--offset"), ("prune", "--keep"), ("prune", "--max-age-days")])
+def test_a_number_that_is_none_is_refused_with_what_is_allowed(
+    kept: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], words: tuple[str, str], number: str
+) -> None:
+    assert run(words[0], f"{words[1]}={number}") == 2
+    said = capsys.readouterr().err
+    assert number[:20] in said and "to 1000000000" in said and "Traceback" not in said
+    assert run("list", "--json") == 0
+    assert len(json.loads(capsys.readouterr().out)) == len(kept)
+
+
 def test_a_data_folder_that_is_a_file_is_not_taken_for_an_empty_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert run("list", "--data-dir", tmp_path / "file") == 2
