@@ -67,7 +67,7 @@ def column(segments: Iterable[Segment], layout: Layout) -> Column:
         row, last = offset // row_bytes, (offset + size - 1) // row_bytes
         if row == last:
             held[row] += size
-            active[row] += sum([block["size"] for block in segment["blocks"] if block["state"] != "inactive"])
+            active[row] += _in_use(segment)
         else:
             _spread(held, row_bytes, offset, offset + size)
             _add_blocks(active, row_bytes, offset, segment["blocks"])
@@ -138,6 +138,13 @@ def _row_bytes(extent: int, rows: int) -> int:
 
 
 # -------------------------------------------------------------------------------------------------------------- the rows
+
+
+def _in_use(segment: Segment) -> int:
+    """Bytes of the segment's blocks in use, by torch's own sum where it gives one."""
+    if "active_size" in segment:
+        return int(segment["active_size"])
+    return sum([block["size"] for block in segment["blocks"] if block["state"] != "inactive"])
 
 
 def _spread(rows: list[int], row_bytes: int, start: int, end: int) -> None:

@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 #: A column may be taken this often, and all columns together may take this share of the time.
 PERIOD_S = 0.25
-_SHARE = 0.005
-#: How much the newest column counts in the average cost of one: some systems' clocks are coarser than that.
+_SHARE = 0.0025
+#: How much the newest column counts in the average cost of one when it was cheaper: some systems' clocks are coarser than that.
 _NEWEST = 0.2
 #: How long columns are taken after the last one who watched: a page that polls comes again before that.
 _LINGER_S = 5.0
@@ -113,7 +113,8 @@ class MapSampler:
             self._say(now_s, self._why)
         else:
             self._troubles.worked()
-        self._cost_s += _NEWEST * (self._busy() - before_s - self._cost_s)
+        newest_s = self._busy() - before_s
+        self._cost_s = max(newest_s, self._cost_s + _NEWEST * (newest_s - self._cost_s))
         self._not_before_s = now_s + max(PERIOD_S / 2, self._cost_s / _SHARE)
 
     def _column(self, now_s: float) -> MapColumn:

@@ -51,6 +51,16 @@ def test_every_byte_is_in_a_row(segments: list[dict[str, Any]]) -> None:
     assert all(0 <= active <= held <= layout.row_bytes for held, active in zip(found.held, found.active))
 
 
+@given(snapshots())
+@settings(max_examples=50, deadline=None)
+def test_a_torch_that_gives_no_sums_is_summed_up(segments: list[dict[str, Any]]) -> None:
+    layout = lay_out(segments)
+    expected = column(segments, layout)
+    for each in segments:
+        del each["active_size"]
+    assert column(segments, layout) == expected
+
+
 @given(st.lists(snapshots(), min_size=2, max_size=4))
 @settings(max_examples=100, deadline=None)
 def test_it_stays_so_as_segments_come_and_go(moments: list[list[dict[str, Any]]]) -> None:

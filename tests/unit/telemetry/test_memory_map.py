@@ -87,13 +87,11 @@ def test_a_column_says_what_is_held_and_what_of_it_is_in_use(bench: Bench) -> No
 
 
 def test_dear_columns_are_taken_rarely(bench: Bench) -> None:
-    """12 ms each, as for 20,000 blocks: half a percent of the time."""
+    """12 ms each, as for 20,000 blocks: a quarter of a percent of the time, from the first one on."""
     bench.cost_s = 0.012
     with bench.sampler.watching():
-        bench.run(60)
-        settled = bench.taken
-        bench.run(60)
-    assert 20 <= bench.taken - settled <= 26
+        bench.run(120)
+    assert 23 <= bench.taken <= 26
 
 
 def test_without_a_list_of_blocks_it_says_why_once_to_each_who_comes(bench: Bench) -> None:
