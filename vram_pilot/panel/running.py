@@ -11,7 +11,7 @@ from vram_pilot.session.card_totals import CardTotals
 from vram_pilot.session.records import JobFinished, JobStarted, Record, Sample, StepFinished
 from vram_pilot.session.timeline import Timeline
 
-#: Steps that the speed of a running job is the median of.
+#: Steps that the speed of a running job is the median of; that of a finished one is of all its steps, as in its session.
 NEWEST_STEPS = 10
 
 
@@ -52,6 +52,7 @@ class _Job:
         self._session_id, self._start_s, self._cursor = session_id, start_s, cursor
         self._now_s, self._running, self._steps = start_s, True, 0
         self._durations: deque[float] = deque(maxlen=NEWEST_STEPS)
+        self._timed, self._timed_s = 0, 0.0
         self._card = CardTotals()
 
     def take(self, record: Record) -> None:
@@ -64,6 +65,7 @@ class _Job:
             self._steps += 1
             if record.duration_s:
                 self._durations.append(record.duration_s)
+                self._timed, self._timed_s = self._timed + 1, self._timed_s + record.duration_s
         elif isinstance(record, JobFinished) and record.session_id == self._session_id:
             self._running, self._now_s = False, max(record.t_s, self._now_s)
 
@@ -74,6 +76,11 @@ class _Job:
             "running": self._running,
             "cursor": self._cursor,
             "steps": self._steps,
-            "steps_per_s": 1 / median(self._durations) if self._durations else None,
+            "steps_per_s": self._steps_per_s(),
             "energy_j": self._card.energy_j(elapsed_s),
         }
+
+    def _steps_per_s(self) -> float | None:
+        if not self._durations:
+            return None
+        return 1 / median(self._durations) if self._running else self._timed / self._timed_s

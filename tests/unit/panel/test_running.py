@@ -32,8 +32,11 @@ def test_the_speed_is_that_of_the_newest_steps() -> None:
     for index in range(30):
         timeline.append(step(index, 1.0 if index < 30 - NEWEST_STEPS else 0.25))
     timeline.append(step(99.0, 9.0, session="another"))
-    found = NewestJob(timeline).look() or {}
+    job = NewestJob(timeline)
+    found = job.look() or {}
     assert (found["steps_per_s"], found["steps"]) == (4.0, 30)
+    timeline.append(JobFinished(100.0, "a", "ok"))
+    assert (job.look() or {})["steps_per_s"] == 30 / 22.5, "a finished job's is that of its session"
 
 
 def test_a_job_without_measured_steps_has_no_speed() -> None:
