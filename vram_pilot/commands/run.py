@@ -68,8 +68,10 @@ def execute(args: argparse.Namespace) -> int:
     try:
         app.controller.request(mode, "standing")
         result = _generate(host, app, request)
-        _save_images(args, request, result)
-        _write_session(args, _session(app))
+        try:
+            _save_images(args, request, result)
+        finally:  # a full disk for one may not be full for the other
+            _write_session(args, _session(app))
     finally:
         app.stop()
         app.store.close()

@@ -51,8 +51,8 @@ def _write_beside(target: Path, pieces: Iterable[bytes]) -> None:
 def _unusable(path: Path, error: OSError) -> UsageError:
     folder = Path(path).absolute().parent
     if Path(path).is_dir():
-        return UsageError("The path of the report is a folder", found=str(path), do="Add a file name to it.")
+        return UsageError("The path of this file is a folder", found=str(path), do="Add a file name to it.")
     if not folder.exists():
-        return UsageError("The folder of the report does not exist", found=str(folder), do="Create it, or name another one.")
+        return UsageError("The folder of this file does not exist", found=str(folder), do="Create it, or name another one.")
     reason = error.strerror or type(error).__name__
-    return UsageError(f"The report cannot be written: {reason}", found=str(path), do="Name another path, or make room there.")
+    return UsageError(f"This file cannot be written: {reason}", found=str(path), do="Name another path, or make room there.")

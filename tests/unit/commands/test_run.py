@@ -19,6 +19,7 @@ from PIL import Image
 from tests.project import ROOT
 from vram_pilot.cli import main
 from vram_pilot.commands.progress import ProgressLine, describe
+from vram_pilot.errors import UsageError
 from vram_pilot.hosts.standalone import models
 from vram_pilot.hosts.standalone.host import StandaloneHost
 from vram_pilot.hosts.standalone.pipeline import txt2img
@@ -234,6 +235,18 @@ def test_ctrl_c_stops_at_the_next_step_and_leaves_the_session(
     assert session["status"] == "interrupted" and len(session["steps"]) == 1 and pressed == [1]
     assert "Stopped." in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_disk_that_is_full_for_the_images_leaves_the_session(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _content: bytes) -> None:
+        raise UsageError("This file cannot be written: No space left on device", found=path.name, do="Make room there.")
+
+    monkeypatch.setattr("vram_pilot.commands.run.write_whole", full)
+    assert run("--json", str(tmp_path / "session.json")) == 2
+    assert "This file cannot be written: No space left on device" in capsys.readouterr().err
+    assert json.loads((tmp_path / "session.json").read_text(encoding="utf-8"))["status"] == "ok"
 
 
 def test_a_state_folder_that_cannot_be_written_costs_no_image(run: Run, tmp_path: Path) -> None:
