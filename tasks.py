@@ -33,7 +33,7 @@ GENERATIONS = {"g3": "gradio 3.41.2", "g4": "gradio 4.40.0"}
 DEFAULT = "g4"
 #: What of the tests runs on the older generation as well: all that meets gradio. (The contracts meet torch, which is the same.)
 G3_TESTS = ("tests/unit/panel", "tests/unit/commands/test_serve.py", "tests/browser")
-QUICK = ("-m", "not browser and not slow")
+QUICK = ("-m", "not browser and not slow", "-n", "auto", "--maxprocesses", "4")
 #: Nothing that is started here may ask a server for anything.
 QUIET = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")

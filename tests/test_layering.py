@@ -266,6 +266,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     return dict(json.loads(line) for line in answer.stdout.splitlines())
 
 
+@pytest.mark.slow  # a process of its own that imports everything, in each worker of a quick run
 @pytest.mark.parametrize("name", MODULES)
 def test_importing_does_nothing(name: str, reports: dict[str, dict[str, Any]]) -> None:
     report = reports[name]

@@ -18,6 +18,8 @@ from vram_pilot.settings import ModeRequest
 from vram_pilot.streaming.part import Part
 from vram_pilot.streaming.units import Unit
 
+pytestmark = pytest.mark.slow  # many cases, each with a model of its own
+
 every_mode = pytest.mark.parametrize("which", range(len(MODE_IDS)), ids=MODE_IDS)
 
 # ---------------------------------------------------------------------------------------------------------------------- images

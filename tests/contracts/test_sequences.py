@@ -21,6 +21,8 @@ from vram_pilot.errors import RefusedError
 from vram_pilot.hosts.base import Component
 from vram_pilot.settings import ModeRequest
 
+pytestmark = pytest.mark.slow  # many cases, each with a model of its own
+
 modes = st.sampled_from(range(len(MODE_IDS)))
 in_job = st.tuples(st.integers(0, 3), modes, st.sampled_from(["job", "standing", None]))
 actions = st.one_of(

@@ -232,7 +232,7 @@ def test_state_can_be_read_at_any_time(rig: Controlled) -> None:
 
     def read() -> None:
         try:
-            while not done.is_set():
+            while not done.wait(0.0005):
                 state = rig.controller.state()
                 assert state["slot_bytes"] >= 0  # type: ignore[operator]
         except BaseException as error:

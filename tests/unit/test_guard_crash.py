@@ -21,6 +21,8 @@ from vram_pilot.session.records import Note
 from vram_pilot.session.timeline import Timeline
 from vram_pilot.settings import ModeRequest
 
+pytestmark = pytest.mark.slow  # each case crashes a process of its own
+
 #: Dies, or waits for a word, at the first unit that is moved: in the middle of entering the mode.
 CHILD = """
     import os, pathlib, sys

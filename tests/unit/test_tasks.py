@@ -253,7 +253,7 @@ def test_test_runs_everything(steps: list[tasks.Step]) -> None:
 def test_quick_leaves_out_the_old_generation_the_browser_and_the_slow(steps: list[tasks.Step]) -> None:
     assert tasks.main(["test", "--quick"]) == 0
     assert "pytest with gradio 3.41.2" not in [step.label for step in steps]
-    assert list(steps[-1].command)[-2:] == ["-m", "not browser and not slow"]
+    assert list(steps[-1].command)[-6:] == ["-m", "not browser and not slow", "-n", "auto", "--maxprocesses", "4"]
 
 
 def test_further_arguments_go_to_pytest_as_they_are(steps: list[tasks.Step]) -> None:

@@ -56,6 +56,7 @@ def images(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "out").glob("*.png"))
 
 
+@pytest.mark.slow
 def test_two_modes_give_the_same_file_a_valid_session_and_a_report_that_loads_nothing(run: Run, tmp_path: Path) -> None:
     sessions = []
     for mode in ("full", "lowvram", "as-launched"):
@@ -74,6 +75,7 @@ def test_two_modes_give_the_same_file_a_valid_session_and_a_report_that_loads_no
     assert len({session["id"] for session in sessions}) == 3
 
 
+@pytest.mark.slow
 def test_the_image_names_are_said_and_carry_the_parameters(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

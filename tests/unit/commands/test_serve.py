@@ -28,6 +28,8 @@ from vram_pilot.hosts.standalone.host import StandaloneHost
 from vram_pilot.hosts.standalone.page import Page
 from vram_pilot.panel.fields import STANDING
 
+pytestmark = pytest.mark.slow  # each starts a server of its own
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:

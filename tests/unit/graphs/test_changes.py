@@ -15,6 +15,8 @@ from torch import nn
 
 from tests.unit.graphs.conftest import Rig, known
 
+pytestmark = pytest.mark.slow  # many cases, each with a model of its own
+
 Undo = Callable[[], None]
 Change = Callable[[Rig, pytest.MonkeyPatch], None]
 

@@ -22,6 +22,8 @@ from vram_pilot.hosts.diffusers import Attachment, attach
 from vram_pilot.hosts.diffusers.checks import models
 from vram_pilot.hosts.diffusers.host import DiffusersHost
 
+pytestmark = pytest.mark.slow  # many cases, each with a model of its own
+
 MODES = ("full", "medvram", "lowvram", "as-launched")
 #: (constructor, further arguments of a call)
 PIPELINES = {

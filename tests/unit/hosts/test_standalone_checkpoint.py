@@ -20,6 +20,8 @@ from vram_pilot.hosts.standalone.host import StandaloneHost
 from vram_pilot.hosts.standalone.layout import recognise
 from vram_pilot.hosts.standalone.request import ImageRequest
 
+pytestmark = pytest.mark.slow  # many cases, each with a model of its own
+
 FAMILIES = ("sd1", "sd2", "sdxl")
 
 

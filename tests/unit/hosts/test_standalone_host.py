@@ -20,6 +20,8 @@ from vram_pilot.hosts.standalone.host import StandaloneHost, check_model_name, c
 from vram_pilot.hosts.standalone.models import build_random
 from vram_pilot.hosts.standalone.request import SAMPLERS, ImageRequest
 
+pytestmark = pytest.mark.slow  # many cases, each with a model of its own
+
 SMALL: dict[str, Any] = {"prompt": "a red house", "width": 64, "height": 64, "steps": 3, "sampler": "Euler", "seed": 1}
 
 

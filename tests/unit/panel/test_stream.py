@@ -64,6 +64,7 @@ def hub(served: Served) -> stream.Hub:
     return served.panel.hub
 
 
+@pytest.mark.slow
 def test_each_event_arrives_within_half_a_second_through_the_compressing_middleware(app: FakeApp, served: Served) -> None:
     with listen(served) as listener:
         assert listener.response.headers["Content-Encoding"] == "identity"
@@ -219,6 +220,7 @@ def test_e19_a_reload_of_the_page_is_not_held_up_by_a_stream(app: FakeApp) -> No
         assert not closer.is_alive() and not server.is_alive()
 
 
+@pytest.mark.slow
 def test_idle_streams_cost_less_than_one_hundredth_of_a_core(app: FakeApp, served: Served) -> None:
     """Beyond what the server costs that nobody asks anything."""
 

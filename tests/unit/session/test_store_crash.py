@@ -17,6 +17,8 @@ from tests.unit.session.test_store import header, session
 from vram_pilot.session import database
 from vram_pilot.session.store import Retention, SessionStore
 
+pytestmark = pytest.mark.slow  # each case crashes a process of its own
+
 ROOT = Path(__file__).parents[3]
 
 #: One whole job, then a second one that stops before each of its events until it is told to go on.

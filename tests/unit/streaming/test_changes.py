@@ -22,6 +22,8 @@ from tests.unit.streaming.conftest import MODES, Rig
 from vram_pilot.settings import ModeRequest
 from vram_pilot.streaming.pinned import HostMemory
 
+pytestmark = pytest.mark.slow  # many cases, each with a model of its own
+
 MakeRig = Callable[..., Rig]
 OTHERS = [mode for name, mode in MODES.items() if name != "lowvram-half"]
 every_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)

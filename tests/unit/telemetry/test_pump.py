@@ -352,6 +352,7 @@ def card(fake: FakeNvml, fast_s: float, slow_s: float) -> tuple[CardSampler, Car
     )
 
 
+@pytest.mark.slow
 def test_10_000_samples_take_no_more_memory_than_2_000() -> None:
     clock = [100.0]
     timeline = Timeline(capacity=500)
