@@ -122,6 +122,23 @@ def test_case_b12_the_first_generation_honours_its_budget(
     assert max(used) <= budget * 2**20 + report.slot_bytes
 
 
+@pytest.mark.parametrize("mode", [ModeRequest("full"), ModeRequest("lowvram", 1000)], ids=str)
+def test_case_b15_a_denoiser_that_fits_is_not_sent_back_and_forth(
+    mode: ModeRequest, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is in, no step and no job copies it again."""
+    device = FakeDevice(monkeypatch)
+    denoiser, found = program.host.module("denoiser"), []
+    program.controller.request(mode)
+    program.host.generate(2)
+    before = program.controller.report().streamed_bytes
+    for _ in range(2):
+        program.host.generate(3, at_step=lambda _step: found.append([weight.data_ptr() for weight in denoiser.parameters()]))
+    assert len(found) == 6 and all(places == found[0] for places in found)
+    assert device.bytes_of(denoiser) == sum(weight.nbytes for weight in denoiser.parameters())
+    assert program.controller.report().streamed_bytes == before
+
+
 @pytest.mark.parametrize("mode", LEAN, ids=str)
 def test_case_b16_an_interrupt_at_step_5_is_recorded_and_the_next_job_is_right(mode: ModeRequest, program: Program) -> None:
     expected = program.host.generate(3)
