@@ -108,7 +108,10 @@ def test_a_plot_over_modes_by_clicks(ui: WebUIPage, plain: Client, record: Any) 
     ui.choose("#script_list", "X/Y/Z plot")
     ui.choose("#script_txt2img_xyz_plot_x_type", "[VRAM Pilot] Mode")
     ui.page.locator("#xyz_grid_fill_x_tool_button").first.click()
-    ui.choose("#script_txt2img_xyz_plot_y_type", "[VRAM Pilot] Budget")
+    with ui.page.expect_websocket() as answer:  # the choice answered: what is filled before that would be emptied
+        ui.choose("#script_txt2img_xyz_plot_y_type", "[VRAM Pilot] Budget")
+    if not answer.value.is_closed():
+        answer.value.wait_for_event("close")
     ui.page.locator("#script_txt2img_xyz_plot_y_values textarea, #script_txt2img_xyz_plot_y_values input").first.fill("0, 32")
     ui.page.locator("#script_txt2img_xyz_plot_include_lone_images input").check()
     ui.generate()
