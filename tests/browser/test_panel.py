@@ -131,7 +131,7 @@ def test_points_arrive_within_half_a_second(seen: Watched) -> None:
     for index in range(10):
         sent.append(time.time())
         seen.app.step(SESSION, index)
-        seen.page.wait_for_timeout(150)
+        seen.page.wait_for_timeout(300)  # each in a write of its own
     expect(seen.slot("job-detail")).to_contain_text("step 10 of 20")
     drawn = seen.page.evaluate("window.__drawn")
     delays = sorted(drawn[str(index + 1)] / 1000 - at for index, at in enumerate(sent) if str(index + 1) in drawn)
