@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any, NamedTuple
 from urllib.error import URLError
 
 from tests.host.client import Client
+from tests.ports import free_port
+from tests.project import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 EXTENSIONS = {"sd-webui-vram-pilot": ROOT, "webui-meter": Path(__file__).resolve().parent / "webui_meter"}
 START_S = 300.0
 #: The WebUI installs and downloads nothing.
@@ -56,12 +56,6 @@ def prepare(place: Place, checkpoint: str) -> None:
         (place.data / "extensions" / name).symlink_to(source, target_is_directory=True)
     settings = {**SETTINGS, "sd_model_checkpoint": checkpoint}
     (place.data / "config.json").write_text(json.dumps(settings), encoding="utf-8")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
+from tests.ports import free_port
 from vram_pilot.panel import assets, routes, view
 from vram_pilot.panel.auth import Auth
 
@@ -30,12 +30,6 @@ class Served:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 from tests.host.client import Client
 from tests.host.environment import Environment
+from tests.ports import free_port
 from tests.project import ROOT
 
 EXTENSION = "sd-webui-vram-pilot"
@@ -53,12 +53,6 @@ def installed_copy(folder: Path) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class WebUI:

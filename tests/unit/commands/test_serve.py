@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 
 from tests.fakes.listening import RecordingListener
+from tests.ports import free_port
 from vram_pilot.app import App
 from vram_pilot.cli import main
 from vram_pilot.commands import serve as command
@@ -37,12 +38,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def get(url: str, cookie: str = "") -> tuple[int, str]:

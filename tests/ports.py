@@ -1,0 +1,12 @@
+"""Ports for servers that tests and benchmarks start."""
+
+from __future__ import annotations
+
+import socket
+
+
+def free_port() -> int:
+    """One that nobody listened on a moment ago, on 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
